@@ -1,0 +1,38 @@
+"""The learning rate that tunes itself, with a guarantee on every stretch of the run.
+
+`samuel` implements SAMUEL, from "Adaptive Gradient Methods with Local Guarantees" (Lu, Xia, Arora and Hazan,
+2022). It runs several learning rates at once over a set of intervals, follows those that do well *now*, and
+accounts for its regret on every interval from what was seen in the run itself.
+
+- `samuel.core`: the algorithm, as pure functions over the arrays of NumPy, JAX or torch.
+- `samuel.online`: online convex optimisation: domains, base learners, SAMUEL, its rivals, and regret on every
+  interval.
+- `samuel.studies`: experiments, run folders, figures and the report; needs `pip install "samuel[studies]"`.
+
+Importing `samuel` needs NumPy and array-api-compat only; `samuel.core` and `samuel.online` load at first use:
+
+>>> import samuel
+>>> samuel.online.__name__
+'samuel.online'
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from samuel import core, online
+
+try:
+    __version__ = version("samuel")
+except PackageNotFoundError:  # run from a source tree that was not installed
+    __version__ = "0+unknown"
+
+__all__ = ["__version__", "core", "online"]
+
+
+def __getattr__(name: str) -> object:
+    """Load `samuel.core` or `samuel.online` at its first use."""
+    if name in ("core", "online"):
+        return import_module(f"samuel.{name}")
+    raise AttributeError(f"module 'samuel' has no attribute {name!r}")
