@@ -1,0 +1,100 @@
+"""The few things the array-API standard leaves out: control flow and shape helpers.
+
+Every formula of the package is written once and runs on NumPy arrays, on JAX arrays (also while they are
+traced by `jit`, `scan` or `vmap`) and on torch tensors. What differs between the three is collected here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+import array_api_compat.numpy as numpy_namespace
+import numpy as np
+
+Array = Any
+"""An array of any library that array-api-compat knows; typed loosely because they share no base class."""
+
+
+def namespace(array: Array) -> Any:
+    """The array-API functions that fit an array: `xp = namespace(x)`, then `xp.sum(x)`.
+
+    >>> import numpy as np
+    >>> namespace(np.zeros(3)).__name__
+    'array_api_compat.numpy'
+    """
+    if type(array) is np.ndarray:  # the common case, decided without the general look-up
+        return numpy_namespace
+    return array_api_compat.array_namespace(array)
+
+
+def is_traced(array: Array) -> bool:
+    """Whether the values of an array are unknown now because JAX is compiling the code that uses it."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(array, jax.core.Tracer)
+
+
+def where_needed(needed: Array, repair: Callable[..., Any], *operands: Any) -> Any:
+    """`repair(*operands)`, skipped where it can be seen that nothing needs it.
+
+    `repair` must return its operands unchanged wherever `needed` is false: under tracing, where no one can
+    look, it always runs. (A compiled branch would be skipped too, but costs a copy of everything it touches.)
+
+    >>> import numpy as np
+    >>> where_needed(np.array([False]), lambda x: x / 0, 1.0)
+    1.0
+    """
+    if not is_traced(needed) and not bool(namespace(needed).any(needed)):
+        return operands if len(operands) > 1 else operands[0]
+    return repair(*operands)
+
+
+def iterate(step: Callable[[Any], Any], carry: Any, times: int, done: Callable[[Any], Array]) -> Any:
+    """Apply `step` to `carry` until `done(carry)` is true everywhere, at most `times` times.
+
+    A compiled loop under tracing, a plain one otherwise. `carry` is a tuple of arrays.
+
+    >>> import numpy as np
+    >>> iterate(lambda c: (c[0] / 2,), (np.array([8.0]),), times=9, done=lambda c: c[0] <= 1)
+    (array([1.]),)
+    """
+    if any(is_traced(leaf) for leaf in carry):
+        import jax
+
+        def go_on(state: tuple[Any, Any]) -> Any:
+            count, inner = state
+            return (count < times) & ~done(inner).all()
+
+        return jax.lax.while_loop(go_on, lambda state: (state[0] + 1, step(state[1])), (0, carry))[1]
+    for _ in range(times):
+        if bool(namespace(carry[0]).all(done(carry))):
+            break
+        carry = step(carry)
+    return carry
+
+
+def along_slots(mask: Array, array: Array, batch_axes: int) -> Array:
+    """View a mask over slots, shape `(slots,)`, so that it broadcasts against `(*batch, slots, ...)`.
+
+    >>> import numpy as np
+    >>> along_slots(np.array([True, False]), np.zeros((5, 2, 3, 4)), batch_axes=1).shape
+    (2, 1, 1)
+    """
+    trailing = array.ndim - batch_axes - 1
+    return namespace(mask).reshape(mask, (mask.shape[0],) + (1,) * trailing)
+
+
+def log_add(a: Array, b: Array) -> Array:
+    """`log(exp(a) + exp(b))` without overflow; minus infinity stands for a sum of nothing.
+
+    >>> import numpy as np
+    >>> float(log_add(np.asarray(-np.inf), np.asarray(2.0)))
+    2.0
+    """
+    xp = namespace(a)
+    top = xp.maximum(a, b)
+    anchor = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    with np.errstate(divide="ignore"):  # log(0) = -inf is meant
+        return anchor + xp.log(xp.exp(a - anchor) + xp.exp(b - anchor))

@@ -1,0 +1,121 @@
+"""The certificate: how far a decision can be behind any expert, computed from the run itself.
+
+For an expert `e` on a block that started in round `a`, on any prefix `[a, t]` of the block and for any rate
+alive since `a`, `log(1 + z) >= z - z^2` (for `z >= -1/2`) and `v_t(e, q) <= V_t` give
+
+    sum r(e)  <=  (L_t - log pi(e)) / eta_q  +  eta_q sum r'(e)^2  +  sum (r(e) - r'(e)),
+
+where `L_t = log V_t` is the logarithm of the sum of `v` over all pairs ever started, and `r'` the gain that was
+used (the gain itself, unless the scale was found out or had to double in that round). Nothing is assumed: not
+convexity, not even that the decision was made by these weights. If the decision is the average and feedback is
+linear (or full, on convex losses), then `L_t <= log C_t`, with `C_t` the sum of the priors of all pairs started:
+that is the theorem.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from samuel.core.arrays import Array, along_slots, namespace
+
+
+def gain_bound(log_total: Array, log_prior: Array, rates: Array, square: Array, slack: Array) -> Array:
+    """The largest total gain an expert can have had, by the best of the rates (last axis).
+
+    Args:
+        log_total: `L_t` (measured), or `log C_t` (the theorem's).
+        log_prior: `log pi(e)`.
+        rates: `eta_q`, shape `(..., Q)`; nan for a rate that was not alive all the time.
+        square: `sum r'(e)^2`.
+        slack: `sum (r(e) - r'(e))`.
+
+    >>> import numpy as np
+    >>> rates = np.array([0.5, 0.25, 0.125])
+    >>> float(gain_bound(np.log(8.0), np.log(1.0), rates, square=np.array(32.0), slack=np.array(0.0)))
+    16.317766166719345
+    """
+    xp = namespace(rates)
+    usable = rates > 0  # False for nan
+    rate = xp.where(usable, rates, xp.ones_like(rates))
+    bounds = (log_total - log_prior)[..., None] / rate + rate * square[..., None]
+    return xp.min(xp.where(usable, bounds, math.inf), axis=-1) + slack
+
+
+def rates_alive(bound_then: Array, bound_now: Array, Q: int) -> Array:
+    """The rates that were alive all the way from one bound on the gains to another; nan for the others.
+
+    >>> import numpy as np
+    >>> rates_alive(np.array(1.0), np.array(2.0), Q=3)
+    array([  nan, 0.25 , 0.125])
+    """
+    xp = namespace(bound_then)
+    bound_then = bound_then[..., None]
+    rates = 2.0 ** -xp.arange(1, Q + 1, dtype=bound_then.dtype) / xp.where(bound_then > 0, bound_then, 1.0)
+    fits = (rates * bound_now[..., None] < 0.75) & (bound_then > 0)  # powers of two apart: 1/2 fits, 1 does not
+    return xp.where(fits, rates, math.nan)
+
+
+class Ledger(NamedTuple):
+    """Running sums over each expert's present block, of which the certificate is made."""
+
+    gain: Array
+    """`sum r(e)`, shape `(..., slots, experts)`."""
+    square: Array
+    """`sum r'(e)^2`."""
+    slack: Array
+    """`sum (r(e) - r'(e))`."""
+    bound: Array
+    """Bound on the gains at the block's start, or the first that was known since; shape `(..., slots)`."""
+
+
+def open_ledger(gains: Array) -> Ledger:
+    """An empty ledger for gains of that shape, `(..., slots, experts)`."""
+    xp = namespace(gains)
+    zero = xp.zeros_like(gains)
+    return Ledger(zero, zero, zero, xp.zeros_like(gains[..., 0]))
+
+
+def enter(ledger: Ledger, gains: Array, used: Array, bound: Array) -> Ledger:
+    """Enter one round: its gains, the factor that was used of them, and the bound on gains it began with."""
+    xp = namespace(gains)
+    used_gains = gains * used[..., None, None]
+    known = xp.where(ledger.bound > 0, ledger.bound, bound[..., None])
+    return Ledger(
+        ledger.gain + gains, ledger.square + used_gains**2, ledger.slack + gains - used_gains, known
+    )
+
+
+def turn_page(ledger: Ledger, starts: Array, bound: Array) -> Ledger:
+    """Start the sums of the marked slots anew, with the bound on gains that holds now."""
+    xp = namespace(ledger.gain)
+
+    def cleared(sums: Array) -> Array:
+        mask = along_slots(xp.asarray(starts), sums, batch_axes=sums.ndim - 2)
+        return xp.where(mask, xp.zeros_like(sums), sums)
+
+    bounds = xp.where(xp.asarray(starts), bound[..., None], ledger.bound)
+    return Ledger(cleared(ledger.gain), cleared(ledger.square), cleared(ledger.slack), bounds)
+
+
+def running_bound(ledger: Ledger, log_total: Array, bound: Array, prior: Array, Q: int) -> Array:
+    """How far the decisions of each expert's running block can be behind that expert, at most.
+
+    Args:
+        ledger: the sums of the running blocks.
+        log_total: `L` after the last round entered.
+        bound: the bound on gains that the last round entered began with.
+        prior: `pi`, one number per expert.
+        Q: how many rates.
+
+    >>> import numpy as np
+    >>> ledger = open_ledger(np.zeros((1, 2)))
+    >>> ledger = enter(ledger, np.array([[0.5, -0.5]]), used=np.array(1.0), bound=np.array(1.0))
+    >>> running_bound(ledger, np.log(np.array(4.0)), np.array(1.0), np.ones(2), Q=2).shape
+    (1, 2)
+    """
+    xp = namespace(ledger.gain)
+    rates = rates_alive(ledger.bound, bound[..., None], Q)[..., None, :]
+    bounds = gain_bound(log_total[..., None, None], xp.log(prior), rates, ledger.square, ledger.slack)
+    # No scale known since the block began: no weight has moved, and the gains themselves are the slack.
+    return xp.where((ledger.bound > 0)[..., None], bounds, ledger.slack)

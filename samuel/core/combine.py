@@ -1,0 +1,99 @@
+"""Combining experts into one decision: their average, a random one, or the best.
+
+Points have the shape `(..., slots, experts, d)`, the weights `p` of the experts `(..., slots, experts)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from samuel.core.arrays import Array, namespace
+
+
+def average(points: Array, p: Array) -> Array:
+    """The mean of the experts' points under `p`: the choice for convex losses.
+
+    >>> import numpy as np
+    >>> average(np.array([[[0.0, 2.0], [4.0, 2.0]]]), np.array([[0.25, 0.75]]))
+    array([3., 2.])
+    """
+    xp = namespace(points)
+    *batch, slots, experts, dim = points.shape
+    # As a product of a row and a matrix: one pass, no array of all the weighted points.
+    rows = xp.reshape(p, (*batch, 1, slots * experts))
+    return xp.matmul(rows, xp.reshape(points, (*batch, slots * experts, dim)))[..., 0, :]
+
+
+def best(points: Array, p: Array) -> Array:
+    """The point of the expert with the largest weight (the first of equals).
+
+    >>> import numpy as np
+    >>> best(np.array([[[0.0, 2.0], [4.0, 2.0]]]), np.array([[0.25, 0.75]]))
+    array([4., 2.])
+    """
+    xp = namespace(points)
+    return pick(points, xp.argmax(_flat(p), axis=-1))
+
+
+def sample(points: Array, p: Array, chance: Array) -> Array:
+    """The point of an expert drawn by `p`, for losses that are not convex.
+
+    Args:
+        points: the experts' points.
+        p: their weights.
+        chance: numbers drawn uniformly from [0, 1), one per stream, shape `(...)`: see `uniform`.
+
+    >>> import numpy as np
+    >>> points, p = np.array([[[0.0, 2.0], [4.0, 2.0]]]), np.array([[0.25, 0.75]])
+    >>> sample(points, p, uniform(np.random.default_rng(0), like=p))
+    array([4., 2.])
+    """
+    return pick(points, draw(p, chance))
+
+
+def draw(p: Array, chance: Array) -> Array:
+    """The place, counted along slots and experts, of an expert drawn by `p`; never one of weight 0."""
+    xp = namespace(p)
+    flat = _flat(p)
+    passed = xp.cumulative_sum(flat, axis=-1) <= chance[..., None]
+    # Rounding may leave the last sum below the number drawn: stay at the last expert that has any weight.
+    places = xp.arange(flat.shape[-1])
+    last = xp.max(xp.where(flat > 0, places, xp.zeros_like(places)), axis=-1)
+    return xp.minimum(xp.sum(xp.astype(passed, places.dtype), axis=-1), last)
+
+
+def pick(points: Array, place: Array) -> Array:
+    """The point at a place counted along slots and experts, one per stream."""
+    xp = namespace(points)
+    flat = xp.reshape(points, (*points.shape[:-3], -1, points.shape[-1]))
+    chosen = place[..., None] == xp.arange(flat.shape[-2])
+    return xp.sum(xp.where(chosen[..., None], flat, xp.zeros_like(flat)), axis=-2)
+
+
+def uniform(random: Any, like: Array) -> Array:
+    """Numbers drawn from [0, 1), one per stream of `like` (an array of the shape of `p`).
+
+    Args:
+        random: a NumPy `Generator`, a torch `Generator`, or a JAX key.
+        like: decides the library, the dtype and the number of streams.
+
+    >>> import numpy as np
+    >>> uniform(np.random.default_rng(0), like=np.ones((3, 2, 2)) / 4).shape
+    (3,)
+    """
+    xp, shape = namespace(like), like.shape[:-2]
+    if isinstance(random, np.random.Generator):
+        return xp.asarray(random.random(shape), dtype=like.dtype)
+    if "torch" in xp.__name__:
+        import torch
+
+        return torch.rand(shape, generator=random, dtype=like.dtype)
+    import jax
+
+    return jax.random.uniform(random, shape, dtype=like.dtype)
+
+
+def _flat(p: Array) -> Array:
+    return namespace(p).reshape(p, (*p.shape[:-2], -1))

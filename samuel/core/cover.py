@@ -1,0 +1,299 @@
+"""Covers: which stretches of time get experts of their own.
+
+A cover cuts time into blocks, on several levels at once. One *slot* per level holds the block that is running
+now, so that the state of an algorithm has a fixed shape: a slot *restarts* when its block ends. `t` counts the
+rounds completed so far, so the decision for round `t` (numbered from 0) is made when `t` rounds are complete.
+
+    geometric  level k: blocks of n_0 2^k rounds from the start            needs the horizon (the paper's cover)
+    anytime    level k opens when t reaches n_0 2^k, level 0 at once       needs nothing
+    fixed      one level of blocks of n_0 rounds
+    chosen     one level whose blocks start at the rounds you name
+    all        a block from every round on: Theta(t) work, for short runs
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from samuel.core.arrays import Array, namespace
+
+
+class Tile(NamedTuple):
+    """A stretch `first..last` (both included) that one block of a cover serves from that block's start on.
+
+    `slot` is None for rounds that no block starts at: there only the trivial bound holds.
+    """
+
+    slot: int | None
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Cover(ABC):
+    """Which blocks of time have experts of their own. See `Anytime` for the one to start with."""
+
+    @abstractmethod
+    def slots(self, rounds: int) -> int:
+        """How many slots are needed to run that many rounds."""
+
+    @abstractmethod
+    def starts(self, t: Array, slots: int) -> Array:
+        """Which of the slots start a block when `t` rounds are complete: booleans of shape `(slots,)`.
+
+        `t` is a number, or an array of shape `()` of any library, traced or not.
+        """
+
+    @abstractmethod
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        """The block of a slot that runs in round `t`, as (first round, rounds); None while it is closed."""
+
+    @property
+    def limit(self) -> int | None:
+        """The number of rounds this cover is made for; None where it can go on for ever."""
+        return None
+
+    def restart_possible(self, t: int) -> bool:
+        """Whether any slot may start a block at `t`: a quick test that spares the look at every slot."""
+        return True
+
+    def starts_at(self, t: int) -> list[int]:
+        """The slots that start a block at `t`, the one with the longest block last.
+
+        >>> Geometric(horizon=16).starts_at(4)
+        [0, 1, 2]
+        """
+        begun = np.asarray(self.starts(t, self.slots(t + 1)))
+        return [int(slot) for slot in np.flatnonzero(begun)]
+
+    def tile(self, first: int, last: int) -> Iterator[Tile]:
+        """Cut the rounds `first..last` into few stretches that a block serves from its own start on.
+
+        Greedy: from the left, the longest block that starts there; the last one may be cut short. Rounds
+        before the first start come as tiles of their own with no slot.
+
+        >>> [tuple(tile) for tile in Anytime(shortest=1).tile(3, 11)]
+        [(0, 3, 3), (2, 4, 7), (3, 8, 11)]
+        """
+        if not 0 <= first <= last:
+            raise ValueError(f"an interval needs 0 <= first <= last, got first={first}, last={last}")
+        here = first
+        while here <= last:
+            begun = self.starts_at(here)
+            if not begun:
+                yield Tile(None, here, here)
+                here += 1
+                continue
+            longest = max(begun, key=lambda slot: self._length(slot, here))
+            end = min(last, here + self._length(longest, here) - 1)
+            yield Tile(longest, here, end)
+            here = end + 1
+
+    def _length(self, slot: int, t: int) -> int:
+        block = self.block(slot, t)
+        assert block is not None, "a slot that starts a block has one"
+        return block[1]
+
+
+class _Levels(Cover):
+    """Level k has blocks of `shortest * 2**k` rounds, laid end to end from round 0."""
+
+    shortest: int
+
+    def length(self, slot: int) -> int:
+        """Rounds in a block of this slot."""
+        return self.shortest * 2**slot
+
+    def restart_possible(self, t: int) -> bool:
+        """Blocks of every level start at multiples of the shortest."""
+        return t % self.shortest == 0
+
+
+@dataclass(frozen=True)
+class Geometric(_Levels):
+    """The paper's cover: every level runs from the start, the longest block holds the whole horizon.
+
+    Attributes:
+        horizon: rounds in all.
+        shortest: rounds in the shortest block, `n_0`.
+
+    >>> cover = Geometric(horizon=25_600, shortest=200)
+    >>> [cover.length(slot) for slot in range(cover.slots(25_600))]
+    [200, 400, 800, 1600, 3200, 6400, 12800, 25600]
+    """
+
+    horizon: int
+    shortest: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("horizon", self.horizon)
+        _positive("shortest", self.shortest)
+
+    @property
+    def limit(self) -> int:
+        """The horizon."""
+        return self.horizon
+
+    def slots(self, rounds: int) -> int:
+        return 1 + max(0, math.ceil(math.log2(self.horizon / self.shortest)))
+
+    def starts(self, t: Array, slots: int) -> Array:
+        return t % _beside(t, _lengths(self.shortest, slots)) == 0
+
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        length = self.length(slot)
+        return t - t % length, length
+
+
+@dataclass(frozen=True)
+class Anytime(_Levels):
+    """Doubling blocks with no horizon: a level joins when there is enough past to fill one of its blocks.
+
+    Attributes:
+        shortest: rounds in the shortest block, `n_0`. 1 certifies every interval to its first round; a
+            handful saves work and is often better in practice, at the price of a trivial bound on up to
+            `n_0 - 1` rounds of an interval that starts off the grid.
+
+    >>> cover = Anytime(shortest=1)
+    >>> [cover.slots(rounds) for rounds in (1, 2, 3, 4, 5, 1000, 1_000_000)]
+    [1, 2, 2, 3, 3, 10, 20]
+    """
+
+    shortest: int = 8
+
+    def __post_init__(self) -> None:
+        _positive("shortest", self.shortest)
+
+    def slots(self, rounds: int) -> int:
+        return max(1, (max(1, rounds) // self.shortest).bit_length())
+
+    def starts(self, t: Array, slots: int) -> Array:
+        lengths = _beside(t, _lengths(self.shortest, slots))
+        openings = _beside(t, _openings(self.shortest, slots))
+        return (t % lengths == 0) & (t >= openings)
+
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        length = self.length(slot)
+        if slot > 0 and t < length:
+            return None
+        return t - t % length, length
+
+
+@dataclass(frozen=True)
+class Fixed(_Levels):
+    """One level: everything restarts every `length` rounds.
+
+    >>> [t for t in range(10) if Fixed(4).starts_at(t)]
+    [0, 4, 8]
+    """
+
+    shortest: int
+
+    def __post_init__(self) -> None:
+        _positive("shortest", self.shortest)
+
+    def slots(self, rounds: int) -> int:
+        return 1
+
+    def starts(self, t: Array, slots: int) -> Array:
+        return t % _beside(t, _lengths(self.shortest, 1)) == 0
+
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        return t - t % self.shortest, self.shortest
+
+
+@dataclass(frozen=True)
+class Chosen(Cover):
+    """One level whose blocks start at round 0 and at the rounds you name (the paper's transition points).
+
+    >>> [t for t in range(10) if Chosen((3, 7)).starts_at(t)]
+    [0, 3, 7]
+    """
+
+    rounds: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        rounds = tuple(int(round) for round in self.rounds)
+        for round in rounds:
+            _positive("a restart round", round)
+        object.__setattr__(self, "rounds", tuple(sorted({0, *rounds})))
+
+    def slots(self, rounds: int) -> int:
+        return 1
+
+    def starts(self, t: Array, slots: int) -> Array:
+        hit = _beside(t, np.asarray(self.rounds)) == t
+        return namespace(hit).any(hit)[None]
+
+    def restart_possible(self, t: int) -> bool:
+        return t in self.rounds
+
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        first = max(round for round in self.rounds if round <= t)
+        later = [round for round in self.rounds if round > t]
+        return first, (later[0] - first) if later else 2**62
+
+
+@dataclass(frozen=True)
+class AllIntervals(Cover):
+    """A block from every round to the end: all intervals, each served from its own start.
+
+    Work and memory grow with the horizon in every round, which buys a bound smaller by a factor of
+    sqrt(log T); meant for short runs and for comparison.
+
+    >>> [tuple(tile) for tile in AllIntervals(horizon=100).tile(17, 80)]
+    [(17, 17, 80)]
+    """
+
+    horizon: int
+
+    def __post_init__(self) -> None:
+        _positive("horizon", self.horizon)
+
+    @property
+    def limit(self) -> int:
+        """The horizon."""
+        return self.horizon
+
+    def slots(self, rounds: int) -> int:
+        return self.horizon
+
+    def starts(self, t: Array, slots: int) -> Array:
+        return _beside(t, np.arange(slots)) == t
+
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        return (slot, self.horizon - slot) if t >= slot else None
+
+
+def _positive(name: str, value: Any) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _beside(t: Array, table: np.ndarray) -> Array:
+    """The table as an array of the library that `t` belongs to."""
+    return table if isinstance(t, int) else namespace(t).asarray(table)
+
+
+@lru_cache(maxsize=256)
+def _lengths(shortest: int, slots: int) -> np.ndarray:
+    return _frozen(shortest * 2 ** np.arange(slots, dtype=np.int64))
+
+
+@lru_cache(maxsize=256)
+def _openings(shortest: int, slots: int) -> np.ndarray:
+    openings = shortest * 2 ** np.arange(slots, dtype=np.int64)
+    openings[0] = 0
+    return _frozen(openings)
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)  # shared by every caller
+    return array

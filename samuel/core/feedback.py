@@ -1,0 +1,84 @@
+"""Feedback: what a round tells us, and the gains that follow from it.
+
+| kind | a round costs | gain of expert e | what is guaranteed, with `average` |
+|---|---|---|---|
+| `Linear` | one gradient at the decision | `<g, x - x(e)>` | regret against any fixed point |
+| `Loss` | that, and every expert's loss | `l(x) - l(x(e))` | regret against the experts |
+| `Full` | every expert's loss and gradient | `l(x) - l(x(e))` | regret against any fixed point |
+
+`Linear` is not a short cut: for convex losses `l(x) - l(u) <= <g, x - u>`, and the proof uses only that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from samuel.core.arrays import Array, namespace
+
+
+class Linear(NamedTuple):
+    """One gradient, taken at the decision: the cheapest feedback, and all that the theorem needs.
+
+    >>> import numpy as np
+    >>> feedback = Linear(gradient=np.array([1.0, 2.0]))
+    >>> feedback.gains(np.array([1.0, 1.0]), np.array([[[0.0, 0.0], [1.0, 2.0]]]))
+    array([[ 3., -2.]])
+    """
+
+    gradient: Array
+    """Gradient of the loss at the decision, shape `(..., d)`."""
+
+    def gains(self, decision: Array, points: Array) -> Array:
+        """`<g, x - x(e)>` for the points `x(e)` of shape `(..., slots, experts, d)`."""
+        xp = namespace(self.gradient)
+        ours = xp.sum(self.gradient * decision, axis=-1)
+        theirs = xp.sum(points * self.gradient[..., None, None, :], axis=-1)
+        return ours[..., None, None] - theirs
+
+    @property
+    def expert_gradients(self) -> Array:
+        """The gradient each expert learns from, shape `(..., 1, 1, d)`: the same for all."""
+        return self.gradient[..., None, None, :]
+
+
+class Loss(NamedTuple):
+    """One gradient, taken at the decision, and the loss of every expert (a forward pass each)."""
+
+    loss: Array
+    """Loss of the decision, shape `(...)`."""
+    losses: Array
+    """Loss of every expert, shape `(..., slots, experts)`."""
+    gradient: Array
+    """Gradient of the loss at the decision, shape `(..., d)`."""
+
+    def gains(self, decision: Array, points: Array) -> Array:
+        """`l(x) - l(x(e))`."""
+        return self.loss[..., None, None] - self.losses
+
+    @property
+    def expert_gradients(self) -> Array:
+        """The gradient each expert learns from, shape `(..., 1, 1, d)`: the one at the decision."""
+        return self.gradient[..., None, None, :]
+
+
+class Full(NamedTuple):
+    """Every expert's own loss and gradient: what the paper's experiments use, a whole step per expert."""
+
+    loss: Array
+    """Loss of the decision, shape `(...)`."""
+    losses: Array
+    """Loss of every expert, shape `(..., slots, experts)`."""
+    gradients: Array
+    """Gradient of the loss at every expert's point, shape `(..., slots, experts, d)`."""
+
+    def gains(self, decision: Array, points: Array) -> Array:
+        """`l(x) - l(x(e))`."""
+        return self.loss[..., None, None] - self.losses
+
+    @property
+    def expert_gradients(self) -> Array:
+        """The gradient each expert learns from: its own."""
+        return self.gradients
+
+
+Feedback = Linear | Loss | Full

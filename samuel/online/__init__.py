@@ -1,0 +1,79 @@
+"""Online convex optimisation with regret accounted for on every interval.
+
+    domains      where decisions may lie
+    bases        what an expert does with its gradients
+    Samuel       many experts on many intervals; `Single`, a base learner on its own
+    streams      sequences of losses
+    play         a learner against a stream, giving a `Trace`
+    theory       the paper's theorem and corollaries as numbers
+    check        does my own learner keep the contract?
+"""
+
+from samuel.core import AllIntervals, Anytime, Chosen, Cover, Fixed, Geometric, NoHealthyExpert
+from samuel.online import theory
+from samuel.online.bases import (
+    OGD,
+    Adadelta,
+    Adagrad,
+    AdagradFull,
+    Adam,
+    Base,
+    DiscountedAdagrad,
+    RMSprop,
+    ScaleFreeOGD,
+    Stepped,
+)
+from samuel.online.certificates import Certificate
+from samuel.online.checks import check
+from samuel.online.domains import Ball, Box, Domain, Free, HalfLine, Interval, Simplex
+from samuel.online.learner import Learner, Rule
+from samuel.online.losses import LinearLoss, LogisticLoss, LossFamily, SquaredLoss
+from samuel.online.play import play
+from samuel.online.samuel import Samuel
+from samuel.online.single import Single
+from samuel.online.streams import DriftingRegression, Recorded, Stream, TwoValleys
+from samuel.online.trace import Trace
+
+__all__ = [
+    "OGD",
+    "Adadelta",
+    "Adagrad",
+    "AdagradFull",
+    "Adam",
+    "AllIntervals",
+    "Anytime",
+    "Ball",
+    "Base",
+    "Box",
+    "Certificate",
+    "Chosen",
+    "Cover",
+    "DiscountedAdagrad",
+    "Domain",
+    "DriftingRegression",
+    "Fixed",
+    "Free",
+    "Geometric",
+    "HalfLine",
+    "Interval",
+    "Learner",
+    "LinearLoss",
+    "LogisticLoss",
+    "LossFamily",
+    "NoHealthyExpert",
+    "RMSprop",
+    "Recorded",
+    "Rule",
+    "Samuel",
+    "ScaleFreeOGD",
+    "Simplex",
+    "Single",
+    "SquaredLoss",
+    "Stepped",
+    "Stream",
+    "Trace",
+    "TwoValleys",
+    "check",
+    "play",
+    "theory",
+]

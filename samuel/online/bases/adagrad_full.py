@@ -1,0 +1,84 @@
+"""Adagrad with the full matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from samuel.core.arrays import Array, namespace
+from samuel.online.bases.base import Base, Memory, Stepped, check_not_negative, divide
+from samuel.online.domains import Domain, Free
+
+
+@dataclass(frozen=True)
+class AdagradFull(Base):
+    """Adagrad with the full matrix: adapts to any rotation and scaling of the gradients. `O(d^3)` a round.
+
+        G += g g^T,   H = (delta I + G)^(1/2),   x <- Proj_H(x - lr H^-1 g)
+
+    Regret: `D_2^2 / (2 lr) tr H + lr (tr H - d sqrt(delta))` (Duchi, Hazan and Singer 2011). Best rate:
+    `D_2 / sqrt(2)`. On a box or a simplex `Proj_H` is found to a tolerance; what that may cost is measured in
+    every round and counted in the certificate.
+
+    Args:
+        learning_rate: `lr`.
+        delta: what the diagonal of `G` starts with; 0 makes the learner scale-free.
+
+    >>> from samuel.online import AdagradFull, Single, Ball
+    >>> learner = Single(AdagradFull(0.5), dim=2, domain=Ball(1.0))
+    >>> learner.update([30.0, 40.0])
+    >>> learner.predict().round(6)
+    array([-0.3, -0.4])
+    """
+
+    remembers_gradients_only: ClassVar[bool] = True
+
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative("delta", self.delta)
+
+    def init(self, template: Array) -> Memory:
+        xp = namespace(template)
+        return (xp.zeros((*template.shape, template.shape[-1]), dtype=template.dtype),)
+
+    def step(
+        self, points: Array, memory: Memory, gradients: Array, learning_rate: Array | float, domain: Domain
+    ) -> Stepped:
+        xp = namespace(points)
+        matrix = memory[0] + gradients[..., :, None] * gradients[..., None, :]
+        eigenvalues, vectors = xp.linalg.eigh(matrix)
+        metric = matrix_metric(eigenvalues, self.delta)
+        turned = xp.sum(vectors * gradients[..., :, None], axis=-2)
+        direction = xp.sum(vectors * divide(turned, metric)[..., None, :], axis=-1)
+        positive = xp.where(metric > 0, metric, 1.0)
+        target = points - learning_rate * direction
+        points, distance = domain.project_matrix(target, positive, vectors)
+        if self.exact(domain):
+            return Stepped(points, (matrix,))
+        # |x - u|_H^2 <= (|x* - u|_H + distance)^2 for every u of the domain.
+        reach = xp.sqrt(xp.max(positive, axis=-1)) * domain.diameter(points.shape[-1])
+        return Stepped(points, (matrix,), distance * (reach + distance / 2))
+
+    def bound(
+        self, gradients: np.ndarray, learning_rates: np.ndarray, widths: np.ndarray, diameter: np.ndarray
+    ) -> np.ndarray:
+        matrix = np.einsum("nji,njk->jik", gradients, gradients)
+        eigenvalues = np.linalg.eigvalsh(matrix)
+        grown = np.sum(np.sqrt(np.maximum(eigenvalues, 0) + self.delta) - np.sqrt(self.delta), axis=-1)
+        trace = np.sum(matrix_metric(eigenvalues, self.delta), axis=-1)
+        return diameter**2 * trace / (2 * learning_rates) + learning_rates * grown
+
+    def exact(self, domain: Domain) -> bool:
+        return isinstance(domain, Free)
+
+
+def matrix_metric(eigenvalues: Array, delta: float) -> Array:
+    """Eigenvalues of `H`, raised by what rounding leaves unknown of them (the square root of an error)."""
+    xp = namespace(eigenvalues)
+    root = xp.sqrt(xp.maximum(eigenvalues, xp.zeros_like(eigenvalues)) + delta)
+    noise = 4 * float(xp.finfo(eigenvalues.dtype).eps) ** 0.5
+    return root + noise * xp.max(root, axis=-1, keepdims=True)

@@ -1,0 +1,138 @@
+"""What a base learner is: two pure functions and, if there is one, a regret bound."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from samuel.core.arrays import Array, namespace
+from samuel.online.domains import Domain
+
+Memory = tuple[Array, ...]
+"""What a base learner remembers: arrays whose leading axes are those of the points."""
+
+
+class Stepped(NamedTuple):
+    """Where a base learner went, what it remembers, and what its projection may have cost."""
+
+    points: Array
+    memory: Memory
+    error: Array | float = 0.0
+    """Regret that an inexact projection may have added in this step, times the learning rate; 0 if exact."""
+
+
+@dataclass(frozen=True)
+class Base(ABC):
+    """A base learner: what an expert does with the gradients of its block.
+
+    A subclass writes `init` and `step`, and `bound` if its regret can be bounded. Both work on arrays of any
+    library with any leading axes, so that all experts of all slots and streams take their step at once:
+
+        points      (..., d)     where the learners are
+        gradients   (..., d)     broadcasts against the points
+        memory      (..., *)     what `init` made
+
+    Attributes:
+        learning_rate: used when the learner runs alone; under SAMUEL a list of rates may take its place.
+
+    >>> from samuel.online import Base, Stepped, Single, Ball
+    >>> class SignDescent(Base):
+    ...     def init(self, template):
+    ...         return ()
+    ...     def step(self, points, memory, gradients, learning_rate, domain):
+    ...         sign = (gradients > 0) * 1.0 - (gradients < 0)
+    ...         return Stepped(domain.project(points - learning_rate * sign), memory)
+    >>> learner = Single(SignDescent(learning_rate=0.25), dim=2, domain=Ball(1.0))
+    >>> learner.update([1.0, -3.0])
+    >>> learner.predict()
+    array([-0.25,  0.25])
+    """
+
+    learning_rate: float = 1.0
+
+    remembers_gradients_only: ClassVar[bool] = False
+    """True if `memory` depends on the gradients alone: experts fed the same gradients then share one."""
+
+    def __post_init__(self) -> None:
+        check_learning_rate(self.learning_rate)
+
+    @abstractmethod
+    def init(self, template: Array) -> Memory:
+        """The memory of learners that have seen nothing; `template` has the shape and dtype of gradients."""
+
+    @abstractmethod
+    def step(
+        self, points: Array, memory: Memory, gradients: Array, learning_rate: Array | float, domain: Domain
+    ) -> Stepped:
+        """Take one step from `points` and stay in the domain."""
+
+    def bound(
+        self, gradients: np.ndarray, learning_rates: np.ndarray, widths: np.ndarray, diameter: np.ndarray
+    ) -> np.ndarray:
+        """At most how large the regret over these gradients can be, from any start in the domain.
+
+        Args:
+            gradients: those the learner was fed, shape `(rounds, rates or 1, d)`.
+            learning_rates: shape `(rates,)`.
+            widths: `D_i`, how far it can have been from the comparator in each coordinate, `(rates or 1, d)`.
+            diameter: `D_2`, the same in Euclidean norm, `(rates or 1,)`.
+
+        Returns:
+            One bound per rate; infinite where none is known.
+        """
+        return np.full(learning_rates.shape, math.inf)
+
+    def exact(self, domain: Domain) -> bool:
+        """Whether `step` projects exactly, so that `Stepped.error` is always 0."""
+        return True
+
+
+class Group(NamedTuple):
+    """Experts of a slot that differ only in their learning rate: they take their steps together."""
+
+    base: Base
+    first: int
+    learning_rates: tuple[float, ...]
+
+    @property
+    def place(self) -> slice:
+        """Where they stand among the experts of a slot."""
+        return slice(self.first, self.first + len(self.learning_rates))
+
+
+def check_learning_rate(value: Any) -> float:
+    """The learning rate as a float; ValueError unless it is a positive finite number."""
+    try:
+        rate = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"a learning rate must be a positive number, got {value!r}") from None
+    if not (math.isfinite(rate) and rate > 0):
+        raise ValueError(f"a learning rate must be positive and finite, got {value!r}")
+    return rate
+
+
+def check_decay(name: str, value: float) -> None:
+    """ValueError unless `0 <= value < 1`."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """ValueError unless `value` is finite and at least 0."""
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+
+
+def count_like(template: Array) -> Array:
+    """A counter at 0 for each learner, shape `(..., 1)`."""
+    return namespace(template).zeros_like(template[..., :1])
+
+
+def divide(numerator: Array, denominator: Array) -> Array:
+    """`numerator / denominator`, with 0 / 0 = 0: nothing seen yet, no step."""
+    xp = namespace(denominator)
+    return numerator / xp.where(denominator > 0, denominator, 1.0)

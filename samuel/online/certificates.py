@@ -1,0 +1,240 @@
+"""Certificates: what is proved about an interval of a run, from the run's own numbers.
+
+The chain, for linear feedback and convex losses:
+
+    regret  <=  sum <g, x> - min_u <sum g, u>        linearised: by convexity
+            <=  min over experts (sum r + base)      measured: by the base learner's bound, for any decisions
+            <=  min over experts (bound on sum r + base)   guaranteed: by the algorithm
+
+An interval is cut into tiles, each served by one block from that block's start; the bounds of the tiles add up.
+Rounds before the first block start have only the trivial bound `max_u <g, x - u>`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from samuel.core import Tile, certificate
+from samuel.online.domains import Ball, Box, Domain, Free
+
+if TYPE_CHECKING:
+    from samuel.online.learner import Rule
+    from samuel.online.trace import Trace
+
+ANY_POINT = "any fixed point"
+EXPERTS = "the experts"
+
+
+class TileCertificate(NamedTuple):
+    """What is proved about one tile of an interval."""
+
+    tile: Tile
+    expert: int | None
+    """Which expert of the slot gives the measured bound; None for a round with the trivial bound only."""
+    measured: float
+    guaranteed: float
+    against: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved about an interval of a run. `float(certificate)` is the measured bound.
+
+    Attributes:
+        first: first round of the interval.
+        last: last round of the interval.
+        linearised: the regret against linearised losses, never below the regret of convex ones; nan if unknown.
+        measured: an upper bound on it, from the gains the experts had and their base learners' bounds.
+        guaranteed: an upper bound on that, by the algorithm: what was known even before looking at the gains' sum.
+        trivial: what holds for any decisions whatever, `sum max_u <g, x - u>`; infinite if the domain is.
+        against: "any fixed point", or "the experts" where no bound is known for the base learner, or the feedback
+            does not carry one. The bounds are then on how far the decisions were behind the best expert of each
+            tile.
+        tiles: the same for each tile of the interval.
+    """
+
+    first: int
+    last: int
+    linearised: float
+    measured: float
+    guaranteed: float
+    trivial: float
+    against: str
+    tiles: tuple[TileCertificate, ...]
+
+    def __float__(self) -> float:
+        return self.measured
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whom to compare with: all points of a domain, or one point."""
+
+    domain: Domain
+    dim: int
+    point: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, rule: Rule, comparator: Any = None, radius: float | None = None) -> Comparison:
+        """The comparison a user asks for; ValueError if it makes no sense."""
+        if comparator is not None:
+            if radius is not None:
+                raise ValueError("give a comparator or a radius, not both")
+            point = np.asarray(comparator, dtype=float)
+            if point.shape != (rule.dim,) or not np.isfinite(point).all():
+                raise ValueError(f"comparator must be {rule.dim} finite numbers, got {comparator!r}")
+            if not bool(rule.domain.contains(point)):
+                raise ValueError(f"comparator {point} is not in the domain {rule.domain}")
+            return cls(rule.domain, rule.dim, point)
+        if radius is None:
+            return cls(rule.domain, rule.dim)
+        if not (math.isfinite(radius) and radius > 0):
+            raise ValueError(f"radius must be positive and finite, got {radius!r}")
+        return cls(_within(rule.domain, radius, rule.dim), rule.dim)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a regret against all of it is finite."""
+        return self.point is not None or self.domain.bounded
+
+    def lowest(self, gradients: np.ndarray) -> np.ndarray:
+        """The comparator that a linear loss likes best."""
+        if self.point is not None:
+            return np.broadcast_to(self.point, gradients.shape)
+        return np.asarray(self.domain.lowest(gradients))
+
+    def reach(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How far points `(rounds, experts, d)` were from any comparator: per coordinate, and in Euclidean norm."""
+        if self.point is not None:
+            away = np.abs(points - self.point)
+            return np.max(away, axis=0), np.max(np.linalg.norm(away, axis=-1), axis=0)
+        center = np.asarray(self.domain.center_point(self.dim))
+        half = np.asarray(self.domain.widths(self.dim)) / 2
+        widths = np.max(np.abs(points - center), axis=0) + half
+        norm = np.max(np.linalg.norm(points - center, axis=-1), axis=0) + self.domain.diameter(self.dim) / 2
+        return widths, np.minimum(norm, np.linalg.norm(widths, axis=-1))
+
+
+def certify(trace: Trace, first: int, last: int, comparison: Comparison) -> Certificate:
+    """The certificate of an interval; `Trace.certificate` is the way to call it."""
+    rule = trace.rule
+    if not hasattr(rule, "cover") or not hasattr(rule, "groups"):
+        raise ValueError(f"no certificate is known for {type(rule).__name__}")
+    trivial = trivial_bounds(trace, first, last, comparison)
+    tiles = tuple(
+        TileCertificate(tile, None, trivial[tile.first - first], trivial[tile.first - first], ANY_POINT)
+        if tile.slot is None
+        else _certify_tile(trace, tile, comparison)
+        for tile in rule.cover.tile(first, last)
+    )
+    excess = float(np.sum(trace.arrays["excess"][trace.interval_slice(first, last)])) if "excess" in trace.arrays else 0.0
+    linearised = trace.linearised_regret(first, last, comparator=comparison.point) if _linear(trace, comparison) else math.nan
+    return Certificate(
+        first,
+        last,
+        linearised=linearised,
+        measured=sum(tile.measured for tile in tiles) + excess,
+        guaranteed=sum(tile.guaranteed for tile in tiles) + excess,
+        trivial=float(np.sum(trivial)),
+        against=ANY_POINT if all(tile.against == ANY_POINT for tile in tiles) else EXPERTS,
+        tiles=tiles,
+    )
+
+
+def trivial_bounds(trace: Trace, first: int, last: int, comparison: Comparison) -> np.ndarray:
+    """`max_u <g, x - u>` in each round of an interval: what can be lost at most, whatever was decided."""
+    part = trace.interval_slice(first, last)
+    gradients, decisions = trace.needed("gradient")[part], trace.needed("decision")[part]
+    if not comparison.bounded:
+        return np.full(len(gradients), math.inf)
+    return np.sum(gradients * (decisions - comparison.lowest(gradients)), axis=-1)
+
+
+def base_bounds(trace: Trace, tile: Tile, comparison: Comparison) -> np.ndarray:
+    """The regret bound of every expert of a tile's block by its base learner, one number per expert."""
+    rule: Any = trace.rule
+    part = trace.interval_slice(tile.first, tile.last)
+    if rule.feedback == "loss":
+        return np.full(sum(len(group.learning_rates) for group in rule.groups), math.inf)
+    if "expert_gradients" in trace.arrays:
+        gradients = trace.arrays["expert_gradients"][part, tile.slot]
+    else:
+        gradients = trace.needed("gradient")[part, None, :]
+    widths, diameter = _distances(trace, tile, comparison)
+    bounds = []
+    for group in rule.groups:
+        own = gradients if gradients.shape[1] == 1 else gradients[:, group.place]
+        wide, far = (side if len(side) == 1 else side[group.place] for side in (widths, diameter))
+        bounds.append(group.base.bound(own.astype(float), np.asarray(group.learning_rates), wide, far))
+    total = np.concatenate(bounds)
+    if "error" in trace.arrays:
+        rates = np.concatenate([group.learning_rates for group in rule.groups])
+        total = total + np.sum(trace.arrays["error"][part, tile.slot], axis=0) / rates
+    return total
+
+
+def _certify_tile(trace: Trace, tile: Tile, comparison: Comparison) -> TileCertificate:
+    base = base_bounds(trace, tile, comparison)
+    if trace.gains is None and not hasattr(trace.rule, "Q"):  # a base learner on its own is its only expert
+        gains = limits = np.zeros(1)
+    else:
+        gains, limits = tile_gains(trace, tile)
+    if np.isfinite(gains + base).any():
+        expert = int(np.argmin(gains + base))
+        return TileCertificate(tile, expert, float((gains + base)[expert]), float(np.min(limits + base)), ANY_POINT)
+    # No bound for the base learner: how far behind its best expert was the decision on this block?
+    healthy = np.isfinite(gains)
+    if not healthy.any():
+        return TileCertificate(tile, None, math.inf, math.inf, EXPERTS)
+    expert = int(np.argmax(np.where(healthy, gains, -math.inf)))
+    return TileCertificate(tile, expert, float(gains[expert]), float(np.max(limits[healthy])), EXPERTS)
+
+
+def tile_gains(trace: Trace, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+    """`sum r` of every expert on a tile, and the algorithm's bound on it; infinite for experts that broke down."""
+    rule: Any = trace.rule
+    start, stop = tile.first - trace.first, tile.last - trace.first + 1
+    sums = {name: total[stop, tile.slot] - total[start, tile.slot] for name, total in trace.sums.items()}
+    bounds = trace.needed("bound")[start:stop]
+    known = bounds[bounds > 0]
+    if len(known):
+        rates = certificate.rates_alive(known[0], bounds[-1], rule.Q)
+        log_total = np.asarray(trace.needed("log_total")[stop - 1], dtype=float)
+        limits = certificate.gain_bound(log_total, np.log(rule.prior), rates, sums["square"], sums["slack"])
+    else:  # no weight has moved yet: the gains themselves are all slack
+        limits = sums["slack"]
+    broken = sums["bad"] > 0
+    return np.where(broken, math.inf, sums["gain"]), np.where(broken, math.inf, limits)
+
+
+def _distances(trace: Trace, tile: Tile, comparison: Comparison) -> tuple[np.ndarray, np.ndarray]:
+    """`D_i` and `D_2` of the base learners' bounds, `(experts or 1, d)` and `(experts or 1,)`."""
+    domain, dim = trace.rule.domain, trace.rule.dim
+    if domain.bounded:
+        return np.asarray([domain.widths(dim)]), np.asarray([domain.diameter(dim)])
+    if not comparison.bounded:
+        raise ValueError(
+            f"the domain {domain} is unbounded, so a certificate needs to know whom to compare with: give comparator=... "
+            "or radius=..."
+        )
+    part = trace.interval_slice(tile.first, tile.last)
+    points = trace.arrays["points"][part, tile.slot] if "points" in trace.arrays else trace.needed("decision")[part, None]
+    return comparison.reach(points.astype(float))
+
+
+def _linear(trace: Trace, comparison: Comparison) -> bool:
+    return trace.rule.feedback == "linear" and comparison.bounded
+
+
+def _within(domain: Domain, radius: float, dim: int) -> Domain:
+    """The points of an unbounded domain within a radius."""
+    if isinstance(domain, Free):
+        return Ball(radius)
+    if isinstance(domain, Box) and not domain.bounded:
+        pairs = [(max(low, -radius), min(high, radius)) for low, high in domain.bounds(dim)]
+        return Box(*zip(*pairs, strict=True))
+    raise ValueError(f"radius is for unbounded domains; {domain} is bounded already")

@@ -1,0 +1,284 @@
+"""The contract every online learner holds, and the object that users talk to.
+
+A learner is two things. A `Rule` is a frozen description with pure functions: `start` makes a state, `advance`
+takes a state and feedback and returns the next. A `Learner` holds one rule and one state and gives them the calls
+that users expect: `predict`, `update`, tickets for late feedback, pickling. `play` compiles rules; it never looks
+inside them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from samuel.core import Feedback, Full, Linear, Loss
+from samuel.core.arrays import Array
+from samuel.online.domains import Domain
+
+if TYPE_CHECKING:
+    from samuel.online.trace import Trace
+
+Info = dict[str, Array]
+"""What a round leaves behind for the record, by name; see `Trace` for the names."""
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """An online learner as pure functions. Hashable, so that compiled code can be kept for equal rules.
+
+    Attributes:
+        dim: dimension of the decisions.
+        domain: where decisions must lie.
+    """
+
+    dim: int
+    domain: Domain
+
+    feedback = "linear"
+    """Which feedback `advance` takes: "linear", "loss" or "full"."""
+
+    @abstractmethod
+    def start(self, zero: Array, rounds: int) -> Any:
+        """The state before round 0, with room for so many rounds.
+
+        `zero` is an array of zeros of shape `(*streams, dim)`, which gives library, dtype and streams. A state
+        is a NamedTuple of arrays (or of tuples of them) with at least `decision`, shape `(*streams, dim)`, and
+        `round`, the number of rounds completed.
+        """
+
+    @abstractmethod
+    def advance(self, state: Any, feedback: Feedback, chance: Array | None) -> tuple[Any, Info]:
+        """The next state, and what the round leaves for the record.
+
+        `chance` holds one number from [0, 1) per stream if `random` is true.
+        """
+
+    def grow(self, state: Any, rounds: int) -> Any:
+        """The same state with room for so many rounds in all."""
+        return state
+
+    def points(self, state: Any) -> Array:
+        """The experts' points, `(*streams, slots, experts, dim)`: where losses are needed beside the decision."""
+        raise NotImplementedError(f"{type(self).__name__} takes linear feedback only")
+
+    @property
+    def limit(self) -> int | None:
+        """The number of rounds this rule is made for; None where it can go on for ever."""
+        return None
+
+    @property
+    def random(self) -> bool:
+        """Whether `advance` needs a random number."""
+        return False
+
+
+class Learner:
+    """An online learner that is asked and told, one round at a time.
+
+    Subclasses such as `Samuel` and `Single` choose the rule; everything here is common to all of them.
+
+    Args:
+        rule: what to do.
+        streams: number of independent streams served at once: decisions and gradients then have the shape
+            `(streams, dim)`. None for a single stream of shape `(dim,)`.
+        seed: for rules that draw at random.
+        dtype: "float64" or "float32".
+        record: keep what every round leaves behind, so that `trace()` can be asked afterwards.
+
+    >>> from samuel.online import Samuel, Ball
+    >>> learner = Samuel(dim=2, domain=Ball(1.0))
+    >>> for _ in range(100):
+    ...     x = learner.predict()
+    ...     learner.update(2 * (x - [0.3, 0.4]))  # the gradient of |x - u|^2
+    >>> learner.predict().round(1)
+    array([0.3, 0.4])
+    """
+
+    def __init__(
+        self, rule: Rule, *, streams: int | None = None, seed: int = 0, dtype: str = "float64", record: bool = False
+    ) -> None:
+        if streams is not None and (not isinstance(streams, int | np.integer) or streams < 1):
+            raise ValueError(f"streams must be a whole number of at least 1, or None, got {streams!r}")
+        if dtype not in ("float64", "float32"):
+            raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}")
+        self.rule = rule
+        self.streams = streams
+        self.dtype = np.dtype(dtype)
+        self._random = np.random.default_rng(seed)
+        self._state = rule.start(self.zero, rounds=1)
+        self._tickets: dict[int, np.ndarray] = {}
+        self._next_ticket = 0
+        self._record: list[Info] | None = [] if record else None
+
+    @property
+    def zero(self) -> np.ndarray:
+        """Zeros in the shape of a decision."""
+        batch = () if self.streams is None else (self.streams,)
+        return np.zeros((*batch, self.rule.dim), dtype=self.dtype)
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the decisions."""
+        return self.rule.dim
+
+    @property
+    def domain(self) -> Domain:
+        """Where decisions lie."""
+        return self.rule.domain
+
+    @property
+    def round(self) -> int:
+        """How many rounds are complete."""
+        return int(self._state.round)
+
+    def predict(self) -> np.ndarray:
+        """The decision for the coming round. Asking does not change anything, so ask as often as you like."""
+        return self._state.decision.copy()
+
+    def ticket(self) -> int:
+        """Note the present decision, for feedback that will come late: `update(gradient, ticket=...)`."""
+        number = self._next_ticket
+        self._next_ticket += 1
+        self._tickets[number] = self.predict()
+        return number
+
+    def update(
+        self, gradient: Any = None, *, loss: Callable[[np.ndarray], Any] | None = None, ticket: int | None = None
+    ) -> None:
+        """Tell the learner how the round went.
+
+        Under linear feedback give the gradient of the loss at the decision. Under full feedback give `loss`, a
+        function of a point that returns its loss and gradient; it is called for the decision and for every
+        expert. Under loss feedback give the gradient at the decision and `loss`, a function that returns a
+        number. With several streams the function takes points `(streams, dim)` and returns `(streams,)` losses.
+
+        Feedback for an earlier decision comes with its `ticket`. The learner takes it as the loss of the coming
+        round; how far the earlier decision did worse than the present one is kept in the record and counted in
+        the certificate.
+
+        Raises:
+            ValueError: for feedback of the wrong kind or shape, numbers that are not finite, an unknown ticket
+                or a round past the horizon. The learner is unchanged then.
+        """
+        rule = self.rule
+        if rule.limit is not None and self.round >= rule.limit:
+            raise ValueError(
+                f"round {self.round} is past the horizon: {type(rule).__name__} was made for {rule.limit} rounds. "
+                "Give a larger horizon, or none."
+            )
+        if ticket is not None and ticket not in self._tickets:
+            raise ValueError(f"no decision is waiting for ticket {ticket!r}; waiting: {sorted(self._tickets) or 'none'}")
+        played = self._state.decision if ticket is None else self._tickets[ticket]
+        feedback, value, slope = self._observe(gradient, loss, played)
+        random_state = self._random.bit_generator.state
+        chance = self._random.random(self.zero.shape[:-1]).astype(self.dtype) if rule.random else None
+        try:
+            state = rule.grow(self._state, self.round + 1)
+            state, info = rule.advance(state, feedback, chance)
+        except Exception:
+            self._random.bit_generator.state = random_state
+            raise
+        if self._record is not None:
+            late = np.sum(slope * (played - self._state.decision), axis=-1)
+            entry = {"decision": played, "gradient": slope, "loss": value, **info}
+            if ticket is not None:
+                entry["excess"] = entry.get("excess", 0.0) + late
+            self._record.append(entry)
+        self._state = state
+        if ticket is not None:
+            del self._tickets[ticket]
+
+    def trace(self) -> Trace:
+        """The record of all rounds so far, as `play` would return it; needs `record=True`."""
+        from samuel.online.trace import Trace
+
+        if self._record is None:
+            raise ValueError("nothing was recorded: make the learner with record=True to ask for its trace")
+        if not self._record:
+            raise ValueError("no round has been played yet, so there is no trace")
+        names = self._record[0].keys() | {"excess"} if any("excess" in r for r in self._record) else self._record[0].keys()
+        rows = [{name: entry.get(name, np.zeros(self.zero.shape[:-1])) for name in names} for entry in self._record]
+        return Trace(self.rule, {name: _stack([row[name] for row in rows]) for name in names}, stream=None)
+
+    def _observe(self, gradient: Any, loss: Any, played: np.ndarray) -> tuple[Feedback, np.ndarray, np.ndarray]:
+        """The feedback the rule takes, the loss of the decision played (nan if unknown) and its gradient there."""
+        kind = self.rule.feedback
+        wanted = {
+            "linear": "update(gradient)",
+            "loss": "update(gradient, loss=function of a point that returns its loss)",
+            "full": "update(loss=function of a point that returns its loss and gradient)",
+        }[kind]
+        if (gradient is None) != (kind == "full") or (loss is None) != (kind == "linear"):
+            given = [name for name, value in (("gradient", gradient), ("loss", loss)) if value is not None]
+            raise ValueError(f"{kind} feedback is given as {wanted}; got {' and '.join(given) or 'nothing'}")
+        nothing = np.full(self.zero.shape[:-1], np.nan)
+        if kind == "linear":
+            slope = self._checked(gradient, self.zero.shape, "gradient")
+            return Linear(slope), nothing, slope
+        if not callable(loss):
+            raise ValueError(f"loss must be a function of a point, got {loss!r}")
+        points = self.rule.points(self._state)
+        slots, experts = points.shape[-3:-1]
+        places = [(k, j) for k in range(slots) for j in range(experts)]
+        scalars, vectors = self.zero.shape[:-1], self.zero.shape
+        if kind == "loss":
+            slope = self._checked(gradient, vectors, "gradient")
+            ours = self._checked(loss(self._state.decision.copy()), scalars, "loss")
+            values = [self._shaped(loss(points[..., k, j, :].copy()), scalars, "loss") for k, j in places]
+            return Loss(ours, self._experts(values, points.shape[:-1]), slope), ours, slope
+        ours, slope = self._pair(loss(self._state.decision.copy()))
+        ours, slope = self._checked(ours, scalars, "loss"), self._checked(slope, vectors, "gradient")
+        pairs = [self._pair(loss(points[..., k, j, :].copy())) for k, j in places]
+        values = [self._shaped(value, scalars, "loss") for value, _ in pairs]
+        slopes = [self._shaped(slope, vectors, "gradient") for _, slope in pairs]
+        full = Full(ours, self._experts(values, points.shape[:-1]), self._experts(slopes, points.shape))
+        if played is not self._state.decision:
+            ours, slope = self._pair(loss(played.copy()))
+            ours, slope = self._checked(ours, scalars, "loss"), self._checked(slope, vectors, "gradient")
+        return full, ours, slope
+
+    def _experts(self, parts: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+        batch = len(self.zero.shape) - 1
+        return np.stack(parts, axis=batch).reshape(shape)
+
+    @staticmethod
+    def _pair(answer: Any) -> tuple[Any, Any]:
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise ValueError(f"under full feedback loss(x) must return (loss, gradient), got {answer!r}")
+        return answer
+
+    def _shaped(self, value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+        try:
+            array = np.asarray(value, dtype=self.dtype)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} must be numbers of shape {shape}, got {value!r}") from None
+        if array.shape != shape:
+            raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
+        return array
+
+    def _checked(self, value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+        array = self._shaped(value, shape, name)
+        if not np.isfinite(array).all():
+            place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+            where = f" at {place[0] if len(place) == 1 else place}" if place else ""
+            raise ValueError(f"{name} must be finite, got {array[place]}{where}")
+        return array
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.rule}, round={self.round})"
+
+
+def _stack(parts: list[Any]) -> np.ndarray:
+    """Stack rounds; a slot that opened later is filled with nan in the rounds before."""
+    arrays = [np.asarray(part) for part in parts]
+    shape = tuple(max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True))
+    if all(array.shape == shape for array in arrays):
+        return np.stack(arrays)
+    full = np.full((len(arrays), *shape), np.nan)
+    for row, array in zip(full, arrays, strict=True):
+        row[tuple(slice(size) for size in array.shape)] = array
+    return full

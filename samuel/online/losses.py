@@ -1,0 +1,107 @@
+"""Losses: families of convex functions of a decision, with one set of numbers ("data") per round.
+
+`value` and `gradient` take decisions of shape `(..., d)` and the data of one round, written over arrays of any
+library, so that a run can be compiled. `data` is a tuple of arrays whose leading axes are those of the streams.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from samuel.core.arrays import Array, namespace
+
+Data = tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class LossFamily(ABC):
+    """A family of convex losses `l(x; data)`. A subclass writes `value`, `gradient` and `curvature`."""
+
+    @abstractmethod
+    def value(self, point: Array, data: Data) -> Array:
+        """Loss at each point, shape `(...)`."""
+
+    @abstractmethod
+    def gradient(self, point: Array, data: Data) -> Array:
+        """A (sub)gradient at each point, shape `(..., d)`."""
+
+    @abstractmethod
+    def curvature(self, data: Data) -> float:
+        """At most the largest curvature of the sum of the losses; what a solver's step size is taken from."""
+
+    def total(self, point: np.ndarray, data: Data) -> tuple[float, np.ndarray]:
+        """Sum of the losses over rounds (first axis of the data), and its gradient, at one point."""
+        return float(np.sum(self.value(point, data))), np.sum(self.gradient(point, data), axis=0)
+
+
+@dataclass(frozen=True)
+class LinearLoss(LossFamily):
+    """`<g, x>`, data `(g,)`.
+
+    >>> import numpy as np
+    >>> float(LinearLoss().value(np.array([1.0, 2.0]), (np.array([3.0, -1.0]),)))
+    1.0
+    """
+
+    def value(self, point: Array, data: Data) -> Array:
+        return namespace(point).sum(point * data[0], axis=-1)
+
+    def gradient(self, point: Array, data: Data) -> Array:
+        return data[0] + 0 * point
+
+    def curvature(self, data: Data) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class SquaredLoss(LossFamily):
+    """`(<a, x> - y)^2`, data `(a, y)`: features and target of linear regression.
+
+    >>> import numpy as np
+    >>> float(SquaredLoss().value(np.array([1.0, 2.0]), (np.array([3.0, -1.0]), np.array(3.0))))
+    4.0
+    """
+
+    def value(self, point: Array, data: Data) -> Array:
+        features, target = data
+        error = namespace(point).sum(point * features, axis=-1) - target
+        return error * error
+
+    def gradient(self, point: Array, data: Data) -> Array:
+        features, target = data
+        error = namespace(point).sum(point * features, axis=-1) - target
+        return (2 * error)[..., None] * features
+
+    def curvature(self, data: Data) -> float:
+        features = np.asarray(data[0])
+        return 2 * float(np.linalg.norm(features.reshape(-1, features.shape[-1]), 2)) ** 2
+
+
+@dataclass(frozen=True)
+class LogisticLoss(LossFamily):
+    """`log(1 + exp(-y <a, x>))`, data `(a, y)` with `y` -1 or 1: logistic regression.
+
+    >>> import numpy as np
+    >>> float(LogisticLoss().value(np.zeros(2), (np.array([3.0, -1.0]), np.array(1.0)))).__round__(6)
+    0.693147
+    """
+
+    def value(self, point: Array, data: Data) -> Array:
+        xp = namespace(point)
+        features, label = data
+        margin = -label * xp.sum(point * features, axis=-1)
+        return xp.maximum(margin, xp.zeros_like(margin)) + xp.log1p(xp.exp(-xp.abs(margin)))
+
+    def gradient(self, point: Array, data: Data) -> Array:
+        xp = namespace(point)
+        features, label = data
+        margin = -label * xp.sum(point * features, axis=-1)
+        slope = -label * 0.5 * (1 + xp.tanh(margin / 2))
+        return slope[..., None] * features
+
+    def curvature(self, data: Data) -> float:
+        features = np.asarray(data[0])
+        return 0.25 * float(np.linalg.norm(features.reshape(-1, features.shape[-1]), 2)) ** 2

@@ -1,0 +1,208 @@
+"""Playing a learner against a stream: compiled where JAX is installed, plain NumPy otherwise, the same numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from samuel.core import Feedback, Full, Linear, Loss, NoHealthyExpert
+from samuel.core.arrays import Array
+from samuel.online.learner import Info, Learner, Rule
+from samuel.online.losses import Data, LossFamily
+from samuel.online.streams import Stream, as_stream
+from samuel.online.trace import Trace
+
+RECORDS = ("all", "decisions", "losses")
+NAMES = {"decisions": ("loss", "decision", "gradient"), "losses": ("loss",)}
+CHUNK = 2**15
+"""Rounds between two looks at the clock: progress is shown, and the stream makes its next stretch."""
+
+
+def play(
+    learner: Learner,
+    stream: Any,
+    rounds: int | None = None,
+    *,
+    record: Literal["all", "decisions", "losses"] = "all",
+    backend: Literal["auto", "numpy", "jax"] = "auto",
+    progress: bool | None = None,
+) -> Trace:
+    """Let a learner play a stream, and keep the record.
+
+    The learner goes on from where it is, and is left where the run ends.
+
+    Args:
+        learner: who plays.
+        stream: a `Stream`, or an array of gradients `(rounds, dim)` of linear losses; with several streams at once
+            `(rounds, streams, dim)`.
+        rounds: how many rounds; all the stream has by default.
+        record: "all" (decisions, losses, gains, weights: what certificates need), "decisions" (with losses and
+            gradients: what regret needs) or "losses" (a number per round).
+        backend: "jax" compiles the run into one loop, "numpy" goes round by round; "auto" takes JAX if it is
+            installed.
+        progress: show a bar (needs `rich`); by default on a terminal, for runs that take more than a moment.
+
+    Raises:
+        ValueError: for a stream that does not fit the learner. The learner is unchanged then.
+        NoHealthyExpert: if at some round no expert's numbers are finite. The learner is as it was before the run.
+
+    >>> from samuel.online import Samuel, Interval, TwoValleys, play
+    >>> trace = play(Samuel(dim=1, domain=Interval(-1.0, 1.0)), TwoValleys(rounds=1000))
+    >>> bool(trace.losses.sum() < 25)  # the best fixed point loses 1000
+    True
+    """
+    stream = as_stream(stream)
+    rounds = _checked(learner, stream, rounds, record, backend)
+    first = learner.round
+    rule, names = learner.rule, NAMES.get(record)
+    state = rule.grow(learner._state, first + rounds)
+    random_before = learner._random.bit_generator.state
+    if backend == "auto":
+        backend = "jax" if importlib.util.find_spec("jax") else "numpy"
+    run: Callable[..., tuple[Any, Info]] = _run_compiled if backend == "jax" else _run_plain
+    parts: list[Info] = []
+    try:
+        for start, stop in _bar(_chunks(rounds), rounds, backend, progress):
+            data = tuple(np.asarray(array, dtype=learner.dtype) for array in stream.data(start, stop))
+            chance = _chances(learner, stop - start)
+            state, info = run(rule, stream.loss, names, state, data, chance)
+            if not info.pop("healthy").all():
+                raise NoHealthyExpert(f"in rounds {first + start} to {first + stop - 1} a stream had no finite expert")
+            parts.append(info)
+    except BaseException:
+        learner._random.bit_generator.state = random_before
+        raise
+    learner._state = state
+    record_arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Trace(rule, record_arrays, stream, first)
+
+
+def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, backend: str) -> int:
+    if record not in RECORDS:
+        raise ValueError(f"record must be one of {', '.join(RECORDS)}, got {record!r}")
+    if backend not in ("auto", "numpy", "jax"):
+        raise ValueError(f"backend must be 'auto', 'numpy' or 'jax', got {backend!r}")
+    if stream.dim != learner.dim:
+        raise ValueError(f"the stream has dimension {stream.dim}, the learner {learner.dim}")
+    if stream.streams != learner.streams:
+        raise ValueError(
+            f"the stream holds {stream.streams or 'no axis of'} streams, the learner was made with "
+            f"streams={learner.streams}"
+        )
+    if rounds is None:
+        rounds = stream.rounds
+        if rounds is None:
+            raise ValueError(f"{type(stream).__name__} goes on for ever: say how many rounds to play")
+    if rounds < 1 or (stream.rounds is not None and rounds > stream.rounds):
+        raise ValueError(f"rounds must be from 1 to {stream.rounds or 'any number'}, got {rounds}")
+    limit = learner.rule.limit
+    if limit is not None and learner.round + rounds > limit:
+        raise ValueError(
+            f"{rounds} rounds after round {learner.round} go past the horizon of {limit} that the learner was made for"
+        )
+    return rounds
+
+
+def observe(rule: Rule, state: Any, loss: LossFamily, data: Data) -> tuple[Feedback, Info]:
+    """The feedback that a rule takes of a loss, and what the record keeps of it."""
+    decision = state.decision
+    value, gradient = loss.value(decision, data), loss.gradient(decision, data)
+    seen = {"decision": decision, "gradient": gradient, "loss": value}
+    if rule.feedback == "linear":
+        return Linear(gradient), seen
+    points = rule.points(state)
+    batch = decision.ndim - 1
+    spread = tuple(array.reshape((*array.shape[:batch], 1, 1, *array.shape[batch:])) for array in data)
+    losses = loss.value(points, spread)
+    if rule.feedback == "loss":
+        return Loss(value, losses, gradient), seen
+    return Full(value, losses, loss.gradient(points, spread)), seen
+
+
+def _round(
+    rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, state: Any, data: Data, chance: Array | None
+) -> tuple[Any, Info]:
+    feedback, seen = observe(rule, state, loss, data)
+    after, info = rule.advance(state, feedback, chance)
+    healthy = info.pop("healthy", None)
+    kept = {**seen, **info} if names is None else {name: seen[name] for name in names}
+    return after, {**kept, "healthy": seen["loss"] == seen["loss"] if healthy is None else healthy}
+
+
+def _run_plain(
+    rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, state: Any, data: Data, chance: np.ndarray | None
+) -> tuple[Any, Info]:
+    rows = []
+    for t in range(len(data[0])):
+        now = tuple(array[t] for array in data)
+        state, info = _round(rule, loss, names, state, now, None if chance is None else chance[t])
+        rows.append(info)
+    return state, {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _run_compiled(
+    rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, state: Any, data: Data, chance: np.ndarray | None
+) -> tuple[Any, Info]:
+    import jax
+
+    wide = data[0].dtype == np.float64
+    with jax.enable_x64(wide) if wide else contextlib.nullcontext():
+        state = state._replace(round=np.int32(state.round))
+        state, info = _compiled(rule, loss, names)(state, data, chance)
+        state = jax.tree.map(np.array, state)
+        return state._replace(round=int(state.round)), jax.tree.map(np.asarray, info)
+
+
+@lru_cache(maxsize=64)
+def _compiled(rule: Rule, loss: LossFamily, names: tuple[str, ...] | None) -> Any:
+    """One loop over the rounds, compiled once per rule, loss family and number of rounds."""
+    import jax
+
+    def loop(state: Any, data: Data, chance: Array | None) -> tuple[Any, Info]:
+        def body(state: Any, now: tuple[Data, Array | None]) -> tuple[Any, Info]:
+            after, info = _round(rule, loss, names, state, *now)
+            same = jax.tree.map(lambda new, old: new.astype(old.dtype), after, state)
+            return same, info
+
+        return jax.lax.scan(body, state, (data, chance))
+
+    return jax.jit(loop)
+
+
+def _chances(learner: Learner, rounds: int) -> np.ndarray | None:
+    if not learner.rule.random:
+        return None
+    return learner._random.random((rounds, *learner.zero.shape[:-1])).astype(learner.dtype)
+
+
+def _chunks(rounds: int) -> list[tuple[int, int]]:
+    return [(start, min(rounds, start + CHUNK)) for start in range(0, rounds, CHUNK)]
+
+
+def _bar(
+    chunks: list[tuple[int, int]], rounds: int, backend: str, progress: bool | None
+) -> Iterator[tuple[int, int]] | Iterable[tuple[int, int]]:
+    """The chunks, with a progress bar where one is wanted."""
+    if progress is None:
+        progress = sys.stderr.isatty() and rounds > (16 if backend == "jax" else 1) * CHUNK
+    if not progress or importlib.util.find_spec("rich") is None:
+        return chunks
+    return _with_bar(chunks, rounds)
+
+
+def _with_bar(chunks: list[tuple[int, int]], rounds: int) -> Iterator[tuple[int, int]]:
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("playing", total=rounds)
+        for start, stop in chunks:
+            yield start, stop
+            bar.update(task, completed=stop)

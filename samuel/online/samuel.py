@@ -1,0 +1,411 @@
+"""SAMUEL: base learners on many intervals, chosen by multiplicative weights with many step sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
+from samuel.core import weights as mw
+from samuel.core.arrays import Array, along_slots, is_traced, namespace, where_needed
+from samuel.online.bases import Adagrad, Base, Group
+from samuel.online.bases.base import check_learning_rate
+from samuel.online.domains import Domain, Free
+from samuel.online.learner import Info, Learner, Rule
+
+FEEDBACK = ("linear", "loss", "full")
+COMBINE = ("average", "sample", "best")
+NEWBORNS = ("warm", "cold", "inherit")
+
+
+class SamuelState(NamedTuple):
+    """The experts, their weights and the decision made from them."""
+
+    round: Array | int
+    """Rounds completed."""
+    decision: Array
+    """`x`, shape `(..., d)`."""
+    points: Array
+    """`x(e)` of every expert, shape `(..., slots, experts, d)`."""
+    memory: tuple[tuple[Array, ...], ...]
+    """What the base learners remember, one entry per group of equal ones."""
+    weights: mw.Weights
+    p: Array
+    """The weight of every expert in the decision, shape `(..., slots, experts)`."""
+
+
+@dataclass(frozen=True)
+class SamuelRule(Rule):
+    """Algorithm 1 as pure functions; `Samuel` explains the options."""
+
+    experts: tuple[Base, ...]
+    cover: Cover
+    prior: tuple[float, ...]
+    Q: int
+    bound: float
+    newborns: str
+    combine: str
+    feedback: str = "linear"
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The experts of a slot, neighbours that differ only in their learning rate taken together."""
+        groups: list[Group] = []
+        for place, base in enumerate(self.experts):
+            kind = replace(base, learning_rate=1.0)
+            if groups and groups[-1].base == kind:
+                last = groups[-1]
+                groups[-1] = last._replace(learning_rates=(*last.learning_rates, base.learning_rate))
+            else:
+                groups.append(Group(kind, place, (base.learning_rate,)))
+        return tuple(groups)
+
+    @property
+    def limit(self) -> int | None:
+        return self.cover.limit
+
+    @property
+    def random(self) -> bool:
+        return self.combine == "sample"
+
+    @property
+    def exact(self) -> bool:
+        """Whether all projections are exact."""
+        return all(group.base.exact(self.domain) for group in self.groups)
+
+    def points(self, state: SamuelState) -> Array:
+        return state.points
+
+    def start(self, zero: Array, rounds: int) -> SamuelState:
+        xp = namespace(zero)
+        slots, batch = self.cover.slots(rounds), tuple(zero.shape[:-1])
+        decision = zero + self._center(zero)
+        points = xp.zeros((*batch, slots, len(self.experts), self.dim), dtype=zero.dtype)
+        points = points + decision[..., None, None, :]
+        prior = self._prior(zero)
+        weights = mw.begin(prior, slots, self.Q, batch, self.bound)
+        weights = mw.restart(weights, self.cover.starts(0, slots), prior)
+        return SamuelState(0, decision, points, self._fresh(points), weights, mw.shares(weights))
+
+    def grow(self, state: SamuelState, rounds: int) -> SamuelState:
+        slots, have = self.cover.slots(rounds), state.points.shape[-3]
+        if slots <= have:
+            return state
+        xp = namespace(state.points)
+        *batch, _, experts, dim = state.points.shape
+        room = xp.zeros((*batch, slots - have, experts, dim), dtype=state.points.dtype)
+        room = room + state.decision[..., None, None, :]
+        memory = tuple(
+            tuple(xp.concat(pair, axis=len(batch)) for pair in zip(old, new, strict=True))
+            for old, new in zip(state.memory, self._fresh(room), strict=True)
+        )
+        weights = mw.grow(state.weights, slots)
+        points = xp.concat([state.points, room], axis=-3)
+        return state._replace(points=points, memory=memory, weights=weights, p=mw.shares(weights))
+
+    def advance(self, state: SamuelState, feedback: Feedback, chance: Array | None) -> tuple[SamuelState, Info]:
+        prior = self._prior(state.decision)
+        gains, excess = self._gains(state, feedback)
+        weights, judged = mw.judge(state.weights, gains, prior)
+        points, memory, error = self._step(state, feedback)
+        state_after = SamuelState(state.round + 1, state.decision, points, memory, weights, state.p)
+        state_after = self._restart(state_after, prior)
+        state_after = self._decide(state_after, chance)
+        xp = namespace(gains)
+        info = {
+            "gains": xp.where(mw.alive(state.weights), gains, math.nan),
+            "p": state.p,
+            "used": judged.used,
+            "bound": state.weights.bound,
+            "log_total": judged.log_total,
+            "started": weights.started,
+            "healthy": judged.healthy,
+        }
+        if excess is not None:
+            info["excess"] = excess
+        if not self.exact:
+            info["error"] = error + xp.zeros_like(gains)
+        if not self.domain.bounded:
+            info["points"] = state.points
+        if isinstance(feedback, Full):
+            info["expert_gradients"] = feedback.gradients
+        return state_after, info
+
+    def _gains(self, state: SamuelState, feedback: Feedback) -> tuple[Array, Array | None]:
+        gains = feedback.gains(state.decision, state.points)
+        if self.combine != "sample" or not isinstance(feedback, Full):
+            return gains, None
+        # A sampled decision is judged by what its draw was worth on average; the luck of the draw is the excess.
+        xp = namespace(gains)
+        taking_part = xp.where(state.p > 0, feedback.losses, xp.zeros_like(feedback.losses))
+        mean = xp.sum(state.p * taking_part, axis=(-2, -1))
+        return mean[..., None, None] - feedback.losses, feedback.loss - mean
+
+    def _step(self, state: SamuelState, feedback: Feedback) -> tuple[Array, tuple[Any, ...], Array | float]:
+        xp = namespace(state.points)
+        gradients = feedback.expert_gradients
+        stepped = []
+        for group, memory in zip(self.groups, state.memory, strict=True):
+            alone = len(self.groups) == 1
+            own = gradients if gradients.shape[-2] == 1 or alone else gradients[..., group.place, :]
+            points = state.points if alone else state.points[..., group.place, :]
+            rates = xp.asarray(group.learning_rates, dtype=points.dtype)[:, None]
+            stepped.append(group.base.step(points, memory, own, rates, self.domain))
+        memory = tuple(step.memory for step in stepped)
+        if len(stepped) == 1:
+            return stepped[0].points, memory, stepped[0].error
+        points = xp.concat([step.points for step in stepped], axis=-2)
+        zero = xp.zeros_like(points[..., 0])
+        error = xp.concat(
+            [step.error + zero[..., group.place] for group, step in zip(self.groups, stepped, strict=True)], axis=-1
+        )
+        return points, memory, error
+
+    def _restart(self, state: SamuelState, prior: Array) -> SamuelState:
+        t, slots = state.round, state.points.shape[-3]
+        if isinstance(t, int) and not self.cover.restart_possible(t):
+            return state
+        xp = namespace(state.points)
+        starts = xp.asarray(self.cover.starts(t, slots))
+        inherit = self.newborns == "inherit"
+        batch = state.decision.ndim - 1
+        origin = self._origin(state)
+        points = xp.where(along_slots(starts, state.points, batch), origin, state.points)
+        memory = tuple(
+            tuple(xp.where(along_slots(starts, old, batch), new, old) for old, new in zip(*pair, strict=True))
+            for pair in zip(state.memory, self._fresh(state.points), strict=True)
+        )
+        weights = mw.restart(state.weights, starts, prior, inherit)
+        return state._replace(points=points, memory=memory, weights=weights)
+
+    def _origin(self, state: SamuelState) -> Array:
+        """Where newborns start."""
+        xp = namespace(state.points)
+        if self.newborns == "cold":
+            return self._center(state.points)
+        decision = state.decision[..., None, None, :]
+        if self.newborns == "warm":
+            return decision
+        # The slot's own mean, so that a slot that hands on its weight does not move the decision.
+        p = mw.shares(state.weights)
+        points = xp.where((p > 0)[..., None], state.points, xp.zeros_like(state.points))
+        mass = xp.sum(p, axis=-1)[..., None, None]
+        mean = xp.sum(p[..., None] * points, axis=-2, keepdims=True) / xp.where(mass > 0, mass, 1.0)
+        return xp.where(mass > 0, mean, decision)
+
+    def _decide(self, state: SamuelState, chance: Array | None) -> SamuelState:
+        p = mw.shares(state.weights)
+        decision = self._combined(state.points, p, chance)
+        xp = namespace(decision)
+        bad = ~xp.isfinite(decision)
+        if is_traced(bad) or bool(xp.any(bad)):
+            # Some expert has diverged: it loses its weight until its slot restarts.
+            finite = xp.all(xp.isfinite(state.points), axis=-1)
+            points = xp.where(finite[..., None], state.points, xp.zeros_like(state.points))
+            weights = where_needed(~finite, lambda w: mw.remove(w, finite), state.weights)
+            p = mw.shares(weights)
+            state = state._replace(points=points, weights=weights)
+            decision = self._combined(points, p, chance)
+        return state._replace(decision=decision, p=p)
+
+    def _combined(self, points: Array, p: Array, chance: Array | None) -> Array:
+        if self.combine == "sample":
+            assert chance is not None, "a rule that samples is given a random number"
+            return combine.sample(points, p, chance)
+        return combine.average(points, p) if self.combine == "average" else combine.best(points, p)
+
+    def _fresh(self, points: Array) -> tuple[tuple[Array, ...], ...]:
+        """Memory of base learners that have seen nothing, for points of that shape."""
+        zero = namespace(points).zeros_like(points)
+        alike = self.feedback != "full"  # every expert of a slot is fed the same gradient
+        return tuple(
+            group.base.init(
+                zero[..., :1, :] if alike and group.base.remembers_gradients_only else zero[..., group.place, :]
+            )
+            for group in self.groups
+        )
+
+    def _prior(self, like: Array) -> Array:
+        return namespace(like).asarray(self.prior, dtype=like.dtype)
+
+    def _center(self, like: Array) -> Array:
+        return namespace(like).asarray(self.domain.center_point(self.dim), dtype=like.dtype)
+
+
+class Samuel(Learner):
+    """SAMUEL: no learning rate to choose, and near-optimal regret on every interval of the run.
+
+    Base learners with several learning rates run on blocks of many lengths; each round they are weighed by how much
+    better than the decision they were, and the decision is their weighted average.
+
+    Args:
+        dim: dimension of the decisions.
+        domain: where they must lie; all of space by default. Bounded domains have the full guarantee.
+        base: what every expert does with its gradients (`Adagrad()` by default).
+        learning_rates: candidates for the base learner; one expert per rate in every slot. By default four rates
+            that fit the domain: its width over `sqrt(2)`, and 4, 16 and 64 times less; on an unbounded domain
+            five powers of ten from 0.001.
+        learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
+        cover: which stretches of time get experts of their own; `Anytime()` by default, or `Geometric(horizon)` if
+            a horizon is given.
+        horizon: number of rounds, if known.
+        gradient_bound: `G`, a bound on the norm of gradients, if known. The scale of the gains is found out
+            otherwise, and then multiplying all losses by a constant changes no decision (with a base learner that
+            is scale-free).
+        Q: how many step sizes the weights are kept with; see `samuel.core.weights.number_of_rates`.
+        prior: weight of every learner of a slot at birth; equal by default.
+        newborns: "warm" (start at the decision), "cold" (at the domain's centre) or "inherit" (at the mean of the
+            block that ended, taking over its weight and adding the prior).
+        combine: "average" (for convex losses), "sample" or "best".
+        feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
+            and gradient).
+        options: `streams`, `seed`, `dtype`, `record`, as for every `Learner`.
+
+    >>> import numpy as np
+    >>> from samuel.online import Samuel, Ball
+    >>> learner = Samuel(dim=3, domain=Ball(1.0))
+    >>> target = np.array([0.6, 0.0, -0.2])
+    >>> for t in range(300):
+    ...     if t == 200:
+    ...         target = -target  # nobody tells the learner
+    ...     x = learner.predict()
+    ...     learner.update(2 * (x - target))
+    >>> bool(np.abs(learner.predict() - target).max() < 0.05)
+    True
+    """
+
+    rule: SamuelRule
+
+    def __init__(
+        self,
+        dim: int,
+        domain: Domain | None = None,
+        *,
+        base: Base | None = None,
+        learning_rates: Sequence[float] | None = None,
+        learners: Sequence[Base] | None = None,
+        cover: Cover | None = None,
+        horizon: int | None = None,
+        gradient_bound: float | None = None,
+        Q: int | None = None,
+        prior: Sequence[float] | None = None,
+        newborns: Literal["warm", "cold", "inherit"] = "warm",
+        combine: Literal["average", "sample", "best"] = "average",
+        feedback: Literal["linear", "loss", "full"] = "linear",
+        **options: Any,
+    ) -> None:
+        if not isinstance(dim, int) or dim < 1:
+            raise ValueError(f"dim must be a whole number of at least 1, got {dim!r}")
+        domain = Free() if domain is None else domain
+        if not isinstance(domain, Domain):
+            raise ValueError(f"domain must be a samuel.online domain such as Ball(1.0), got {domain!r}")
+        domain.check(dim)
+        _one_of("feedback", feedback, FEEDBACK)
+        _one_of("combine", combine, COMBINE)
+        _one_of("newborns", newborns, NEWBORNS)
+        if combine == "sample" and feedback != "full":
+            raise ValueError(
+                f"combine='sample' needs feedback='full', got {feedback!r}: measured by one gradient at the sampled "
+                "point, the expert that was drawn always has gain 0 and the others have the wrong sign on average"
+            )
+        if gradient_bound is not None and not (math.isfinite(gradient_bound) and gradient_bound > 0):
+            raise ValueError(f"gradient_bound must be positive and finite, got {gradient_bound!r}")
+        if gradient_bound is not None and not domain.bounded:
+            raise ValueError(f"gradient_bound={gradient_bound} bounds the gains on a bounded domain only, got {domain!r}")
+        experts = _experts(base, learning_rates, learners, domain, dim)
+        cover = _cover(cover, horizon)
+        diameter = domain.diameter(dim)
+        if Q is None:
+            Q = mw.number_of_rates(cover.limit, dim, diameter, gradient_bound)
+        elif not isinstance(Q, int) or Q < 1:
+            raise ValueError(f"Q must be a whole number of at least 1, got {Q!r}")
+        rule = SamuelRule(
+            dim=dim,
+            domain=domain,
+            experts=experts,
+            cover=cover,
+            prior=_prior(prior, len(experts)),
+            Q=Q,
+            bound=0.0 if gradient_bound is None else gradient_bound * diameter,
+            newborns=newborns,
+            combine=combine,
+            feedback=feedback,
+        )
+        super().__init__(rule, **options)
+
+    @property
+    def learning_rates(self) -> tuple[float, ...]:
+        """The learning rate of each expert of a slot."""
+        return tuple(base.learning_rate for base in self.rule.experts)
+
+    def weights(self) -> Any:
+        """How the decision is made up: the weight of each expert, shape `(*streams, slots, experts)`."""
+        return self._state.p.copy()
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _experts(
+    base: Base | None,
+    learning_rates: Sequence[float] | None,
+    learners: Sequence[Base] | None,
+    domain: Domain,
+    dim: int,
+) -> tuple[Base, ...]:
+    if learners is not None:
+        if base is not None or learning_rates is not None:
+            raise ValueError("give either learners or base and learning_rates, not both")
+        if not learners:
+            raise ValueError("learners is empty: give at least one base learner")
+        for learner in learners:
+            if not isinstance(learner, Base):
+                raise ValueError(f"learners must be base learners such as OGD(0.1), got {learner!r}")
+        return tuple(learners)
+    base = Adagrad() if base is None else base
+    if not isinstance(base, Base):
+        raise ValueError(f"base must be a base learner such as Adagrad(), got {base!r}")
+    if learning_rates is None:
+        learning_rates = default_learning_rates(domain, dim)
+    if len(learning_rates) == 0:
+        raise ValueError("learning_rates is empty: give at least one positive number")
+    return tuple(replace(base, learning_rate=check_learning_rate(rate)) for rate in learning_rates)
+
+
+def default_learning_rates(domain: Domain, dim: int) -> tuple[float, ...]:
+    """Candidates for a scale-free base: the rate that is best in the worst case, and smaller ones.
+
+    >>> from samuel.online import Ball
+    >>> [round(rate, 4) for rate in default_learning_rates(Ball(1.0), dim=2)]
+    [0.0221, 0.0884, 0.3536, 1.4142]
+    """
+    if not domain.bounded:
+        return (0.001, 0.01, 0.1, 1.0, 10.0)
+    width = max(domain.widths(dim))
+    return tuple(width / math.sqrt(2) / 4.0**power for power in (3, 2, 1, 0))
+
+
+def _cover(cover: Cover | None, horizon: int | None) -> Cover:
+    if cover is None:
+        return Anytime() if horizon is None else Geometric(horizon, shortest=min(8, horizon))
+    if not isinstance(cover, Cover):
+        raise ValueError(f"cover must be a samuel.core cover such as Anytime(), got {cover!r}")
+    if horizon is not None and cover.limit != horizon:
+        raise ValueError(f"horizon={horizon} and cover={cover} disagree: give one of them")
+    return cover
+
+
+def _prior(prior: Sequence[float] | None, experts: int) -> tuple[float, ...]:
+    if prior is None:
+        return (1.0,) * experts
+    if len(prior) != experts:
+        raise ValueError(f"prior needs one number per learner of a slot ({experts}), got {len(prior)}")
+    for value in prior:
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"every prior must be positive and finite, got {value!r}")
+    return tuple(float(value) for value in prior)

@@ -1,0 +1,73 @@
+"""One base learner on its own, under the same contract as SAMUEL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from samuel.core import Chosen, Cover, Feedback
+from samuel.core.arrays import Array, namespace
+from samuel.online.bases import Base, Group
+from samuel.online.domains import Domain, Free
+from samuel.online.learner import Info, Learner, Rule
+
+
+class SingleState(NamedTuple):
+    """Where the learner is and what it remembers."""
+
+    round: Array | int
+    decision: Array
+    memory: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class SingleRule(Rule):
+    """A base learner from round 0 on, never restarted."""
+
+    base: Base
+
+    @property
+    def cover(self) -> Cover:
+        """One block that never ends."""
+        return Chosen()
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The base learner is its own only expert."""
+        return (Group(self.base, 0, (self.base.learning_rate,)),)
+
+    def start(self, zero: Array, rounds: int) -> SingleState:
+        xp = namespace(zero)
+        decision = zero + xp.asarray(self.domain.center_point(self.dim), dtype=zero.dtype)
+        return SingleState(0, decision, self.base.init(zero))
+
+    def advance(self, state: SingleState, feedback: Feedback, chance: Array | None) -> tuple[SingleState, Info]:
+        gradient = feedback.expert_gradients[..., 0, 0, :]
+        points, memory, error = self.base.step(
+            state.decision, state.memory, gradient, self.base.learning_rate, self.domain
+        )
+        xp = namespace(points)
+        info = {} if self.base.exact(self.domain) else {"error": (error + xp.zeros_like(points[..., 0]))[..., None, None]}
+        return SingleState(state.round + 1, points, memory), info
+
+
+class Single(Learner):
+    """One base learner on its own: the plain method that SAMUEL is compared with.
+
+    Args:
+        base: the base learner, with its learning rate.
+        dim: dimension of the decisions.
+        domain: where they must lie.
+        options: `streams`, `seed`, `dtype`, `record`, as for every `Learner`.
+
+    >>> from samuel.online import OGD, Box
+    >>> learner = Single(OGD(0.1), dim=1, domain=Box(-1.0, 1.0))
+    >>> learner.update([3.0])
+    >>> learner.predict()
+    array([-0.3])
+    """
+
+    def __init__(self, base: Base, dim: int, domain: Domain | None = None, **options: Any) -> None:
+        domain = Free() if domain is None else domain
+        domain.check(dim)
+        super().__init__(SingleRule(dim, domain, base), **options)

@@ -1,0 +1,215 @@
+"""The record of a run: what was decided, what it cost, and what can be proved about it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from samuel.online.certificates import Certificate, Comparison, certify
+from samuel.online.comparators import best_fixed_point
+from samuel.online.domains import Domain
+
+if TYPE_CHECKING:
+    from samuel.online.learner import Rule
+    from samuel.online.streams import Stream
+
+
+class Worst(NamedTuple):
+    """The interval of a given length with the largest regret."""
+
+    regret: float
+    first: int
+    last: int
+
+
+class Trace:
+    """The record of a run, and the questions that can be asked of it.
+
+    Rounds are numbered from 0 (from where the learner stood, if it had played before); an interval is named by its
+    first and its last round, both included. What was not recorded is None.
+
+    Attributes:
+        losses: loss of each round, `(rounds, *streams)`.
+        decisions: `x`, `(rounds, *streams, dim)`.
+        gradients: gradient of the loss at the decision.
+        gains: `r(e)` of every expert, `(rounds, *streams, slots, experts)`; nan while a slot is closed.
+        weights: `p(e)` of every expert, the same shape.
+
+    >>> import numpy as np
+    >>> from samuel.online import Samuel, Ball, play
+    >>> trace = play(Samuel(dim=2, domain=Ball(1.0)), np.tile([3.0, 4.0], (64, 1)))
+    >>> round(trace.regret(0, 63), 6) <= trace.certificate(0, 63).measured
+    True
+    """
+
+    def __init__(self, rule: Rule, arrays: dict[str, np.ndarray], stream: Stream | None, first: int = 0) -> None:
+        self.rule = rule
+        self.arrays = arrays
+        self.stream = stream
+        self.first = first
+        self.losses = arrays["loss"]
+        self.decisions = arrays.get("decision")
+        self.gradients = arrays.get("gradient")
+        self.gains = arrays.get("gains")
+        self.weights = arrays.get("p")
+
+    def __len__(self) -> int:
+        return len(self.losses)
+
+    def __repr__(self) -> str:
+        return f"Trace({type(self.rule).__name__}, rounds {self.first} to {self.last}, {', '.join(sorted(self.arrays))})"
+
+    @property
+    def last(self) -> int:
+        """Number of the last round."""
+        return self.first + len(self) - 1
+
+    @property
+    def streams(self) -> int | None:
+        """How many streams run side by side; None for a single one."""
+        return self.losses.shape[1] if self.losses.ndim > 1 else None
+
+    def one(self, stream: int) -> Trace:
+        """The record of one of several streams."""
+        if self.streams is None or not 0 <= stream < self.streams:
+            raise ValueError(f"stream must be from 0 to {(self.streams or 0) - 1}, got {stream}")
+        arrays = {name: array[:, stream] for name, array in self.arrays.items()}
+        return Trace(self.rule, arrays, None if self.stream is None else _OneOf(self.stream, stream), self.first)
+
+    def regret(
+        self,
+        first: int | None = None,
+        last: int | None = None,
+        *,
+        comparator: Any = None,
+        radius: float | None = None,
+    ) -> float:
+        """How much more was lost on an interval than by the best fixed point of that interval.
+
+        Args:
+            first: first round of the interval; the first of the run by default.
+            last: last round of the interval; the last of the run by default.
+            comparator: a fixed point to compare with instead of the best one.
+            radius: compare with points no further than this from the origin; needed on unbounded domains where the
+                best fixed point would be infinitely far away.
+        """
+        first, last = self._interval(first, last)
+        if self.stream is None:
+            raise ValueError(
+                "the losses of this run are not known as functions, only their gradients; ask for linearised_regret, "
+                "which is never smaller for convex losses"
+            )
+        data = self.stream.data(first - self.first, last - self.first + 1)
+        comparison = Comparison.of(self.rule, comparator, radius)
+        ours = float(np.sum(self.losses[first - self.first : last - self.first + 1]))
+        loss = self.stream.loss
+        if comparison.point is not None:
+            return ours - loss.total(comparison.point, tuple(np.asarray(a, float) for a in data))[0]
+        return ours - best_fixed_point(loss, data, comparison.domain, self.rule.dim).loss
+
+    def linearised_regret(
+        self,
+        first: int | None = None,
+        last: int | None = None,
+        *,
+        comparator: Any = None,
+        radius: float | None = None,
+    ) -> float:
+        """`sum <g, x> - min_u <sum g, u>`: never below the regret of convex losses, and known from gradients alone."""
+        first, last = self._interval(first, last)
+        gradients, decisions = self._needed("gradient"), self._needed("decision")
+        part = slice(first - self.first, last - self.first + 1)
+        total = np.sum(gradients[part], axis=0)
+        comparison = Comparison.of(self.rule, comparator, radius)
+        lowest = comparison.lowest(total)
+        return float(np.sum(gradients[part] * decisions[part]) - total @ lowest)
+
+    def certificate(
+        self,
+        first: int | None = None,
+        last: int | None = None,
+        *,
+        comparator: Any = None,
+        radius: float | None = None,
+    ) -> Certificate:
+        """What is proved about an interval: at most how large the regret can be, whatever one compares with.
+
+        Args:
+            first: first round of the interval; the first of the run by default.
+            last: last round of the interval; the last of the run by default.
+            comparator: one fixed point to compare with; all of the domain by default.
+            radius: compare with all points no further than this from the origin. An unbounded domain needs one of
+                the two.
+        """
+        first, last = self._interval(first, last)
+        return certify(self, first, last, Comparison.of(self.rule, comparator, radius))
+
+    def worst(self, length: int, *, radius: float | None = None, every: int = 1) -> Worst:
+        """The interval of that many rounds with the largest regret.
+
+        Args:
+            length: rounds in the interval.
+            radius: as for `regret`.
+            every: look at every so-many-th start only, to save time on long runs.
+        """
+        if not 1 <= length <= len(self):
+            raise ValueError(f"length must be from 1 to {len(self)}, the rounds of the run, got {length}")
+        starts = range(self.first, self.last - length + 2, every)
+        return max(Worst(self.regret(a, a + length - 1, radius=radius), a, a + length - 1) for a in starts)
+
+    def interval_slice(self, first: int, last: int) -> slice:
+        """Where an interval of rounds stands in the arrays."""
+        return slice(first - self.first, last - self.first + 1)
+
+    @cached_property
+    def sums(self) -> dict[str, np.ndarray]:
+        """Running sums over the rounds, from which those of any interval follow by a difference."""
+        gains = self._needed("gains")
+        bad = ~np.isfinite(gains)
+        clean = np.where(bad, 0.0, gains)
+        used = clean * self._needed("used")[..., None, None]
+        parts = {"bad": bad, "gain": clean, "square": used**2, "slack": clean - used}
+        if "error" in self.arrays:
+            parts["error"] = self.arrays["error"]
+        return {name: _running(part) for name, part in parts.items()}
+
+    def _interval(self, first: int | None, last: int | None) -> tuple[int, int]:
+        if self.streams is not None:
+            raise ValueError(f"this record holds {self.streams} streams: pick one first, as in trace.one(0)")
+        first = self.first if first is None else first
+        last = self.last if last is None else last
+        if not self.first <= first <= last <= self.last:
+            raise ValueError(
+                f"an interval lies within rounds {self.first} to {self.last} and does not end before it starts; got "
+                f"first={first}, last={last}"
+            )
+        return first, last
+
+    def _needed(self, name: str) -> np.ndarray:
+        if name not in self.arrays:
+            raise ValueError(f"{name} was not recorded: play with record='all' (recorded: {', '.join(self.arrays)})")
+        return self.arrays[name]
+
+    needed = _needed
+
+
+class _OneOf:
+    """One of several streams that run side by side."""
+
+    def __init__(self, stream: Stream, number: int) -> None:
+        self.loss, self.dim, self.rounds, self.streams = stream.loss, stream.dim, stream.rounds, None
+        self._stream, self._number = stream, number
+
+    def data(self, start: int, stop: int) -> Any:
+        return tuple(array[:, self._number] for array in self._stream.data(start, stop))
+
+
+def _running(part: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros((1, *part.shape[1:])), np.cumsum(part, axis=0, dtype=float)])
+
+
+def bounded_domain(domain: Domain) -> bool:
+    """Whether certificates need no radius."""
+    return domain.bounded
