@@ -37,18 +37,23 @@ def is_traced(array: Array) -> bool:
 
 
 def where_needed(needed: Array, repair: Callable[..., Any], *operands: Any) -> Any:
-    """`repair(*operands)`, skipped where it can be seen that nothing needs it.
+    """`repair(*operands)`, skipped where nothing needs it.
 
-    `repair` must return its operands unchanged wherever `needed` is false: under tracing, where no one can
-    look, it always runs. (A compiled branch would be skipped too, but costs a copy of everything it touches.)
+    `repair` must return its operands unchanged wherever `needed` is false, because it serves all streams as soon
+    as one of them needs it. A plain branch; under tracing a compiled one.
 
     >>> import numpy as np
     >>> where_needed(np.array([False]), lambda x: x / 0, 1.0)
     1.0
     """
-    if not is_traced(needed) and not bool(namespace(needed).any(needed)):
-        return operands if len(operands) > 1 else operands[0]
-    return repair(*operands)
+    if is_traced(needed):
+        import jax
+
+        untouched = operands[0] if len(operands) == 1 else operands
+        return jax.lax.cond(needed.any(), lambda: repair(*operands), lambda: untouched)
+    if needed.any():
+        return repair(*operands)
+    return operands[0] if len(operands) == 1 else operands
 
 
 def iterate(step: Callable[[Any], Any], carry: Any, times: int, done: Callable[[Any], Array]) -> Any:
@@ -98,3 +103,21 @@ def log_add(a: Array, b: Array) -> Array:
     anchor = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
     with np.errstate(divide="ignore"):  # log(0) = -inf is meant
         return anchor + xp.log(xp.exp(a - anchor) + xp.exp(b - anchor))
+
+
+def constant(table: np.ndarray, like: Array) -> Array:
+    """A table of numbers as an array of the library, dtype and device of another."""
+    if type(like) is np.ndarray:
+        return table.astype(like.dtype, copy=False)
+    xp = namespace(like)
+    if xp.__name__.startswith("jax"):
+        return xp.asarray(table, dtype=like.dtype)
+    return xp.asarray(table, dtype=like.dtype, device=like.device)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """Matrix product in full precision: an accelerator may otherwise round weights to a few digits."""
+    xp = namespace(a)
+    if xp.__name__.startswith("jax"):
+        return xp.matmul(a, b, precision="highest")
+    return xp.matmul(a, b)

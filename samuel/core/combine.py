@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from samuel.core.arrays import Array, namespace
+from samuel.core.arrays import Array, matmul, namespace
 
 
 def average(points: Array, p: Array) -> Array:
@@ -23,7 +23,7 @@ def average(points: Array, p: Array) -> Array:
     *batch, slots, experts, dim = points.shape
     # As a product of a row and a matrix: one pass, no array of all the weighted points.
     rows = xp.reshape(p, (*batch, 1, slots * experts))
-    return xp.matmul(rows, xp.reshape(points, (*batch, slots * experts, dim)))[..., 0, :]
+    return matmul(rows, xp.reshape(points, (*batch, slots * experts, dim)))[..., 0, :]
 
 
 def best(points: Array, p: Array) -> Array:

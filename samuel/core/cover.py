@@ -60,9 +60,10 @@ class Cover(ABC):
         """The number of rounds this cover is made for; None where it can go on for ever."""
         return None
 
-    def restart_possible(self, t: int) -> bool:
-        """Whether any slot may start a block at `t`: a quick test that spares the look at every slot."""
-        return True
+    @property
+    def rhythm(self) -> int:
+        """Blocks start only when this divides `t`: the rounds between are quiet."""
+        return 1
 
     def starts_at(self, t: int) -> list[int]:
         """The slots that start a block at `t`, the one with the longest block last.
@@ -111,9 +112,10 @@ class _Levels(Cover):
         """Rounds in a block of this slot."""
         return self.shortest * 2**slot
 
-    def restart_possible(self, t: int) -> bool:
+    @property
+    def rhythm(self) -> int:
         """Blocks of every level start at multiples of the shortest."""
-        return t % self.shortest == 0
+        return self.shortest
 
 
 @dataclass(frozen=True)
@@ -231,9 +233,6 @@ class Chosen(Cover):
     def starts(self, t: Array, slots: int) -> Array:
         hit = _beside(t, np.asarray(self.rounds)) == t
         return namespace(hit).any(hit)[None]
-
-    def restart_possible(self, t: int) -> bool:
-        return t in self.rounds
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         first = max(round for round in self.rounds if round <= t)

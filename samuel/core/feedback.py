@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from samuel.core.arrays import Array, namespace
+from samuel.core.arrays import Array, matmul, namespace
 
 
 class Linear(NamedTuple):
@@ -30,9 +30,11 @@ class Linear(NamedTuple):
 
     def gains(self, decision: Array, points: Array) -> Array:
         """`<g, x - x(e)>` for the points `x(e)` of shape `(..., slots, experts, d)`."""
-        xp = namespace(self.gradient)
-        ours = xp.sum(self.gradient * decision, axis=-1)
-        theirs = xp.sum(points * self.gradient[..., None, None, :], axis=-1)
+        *batch, slots, experts, dim = points.shape
+        # As a product of a matrix and a column: one pass over the points.
+        rows = namespace(points).reshape(points, (*batch, slots * experts, dim))
+        theirs = matmul(rows, self.gradient[..., None]).reshape((*batch, slots, experts))
+        ours = (self.gradient * decision).sum(-1)
         return ours[..., None, None] - theirs
 
     @property

@@ -8,25 +8,35 @@ A pair `(e, q)` is born with `v = pi(e)`, its prior, and lives by
 `r(e)` is the gain of the expert: how much better than the decision it was. Since `|eta_q r| <= 1/2`, a weight
 never becomes negative.
 
-**Range.** Over a long block `v` spans more orders of magnitude than a float holds. We keep `v` as a share of its
-sum, `value`, and the logarithm of the sum, `log_sum`: the range of logarithms, without a logarithm and an
-exponential per pair and round. A share that would vanish is held at the smallest safe number instead; that only
-makes weights larger, so every bound that rests on `log v <= L` stays true, and moves the decision by less than
-rounding does.
+**Range.** Over a long block `v` spans more orders of magnitude than a float holds. We keep it in units that follow
+the total weight, `v = value * exp(log_unit)`: the range of logarithms, without a logarithm and an exponential per
+pair and round. A value that would vanish is held at the smallest safe number instead; that only makes weights
+larger, so every bound that rests on `log v <= L` stays true, and moves the decision by less than rounding does.
 
 **Unknown scale.** With no bound given, the first gains that are not all zero set `B` (and move no weight). When
 later gains exceed `B`, all gains of that round are shrunk alike (one by one would bias the mixture), then `B`
-doubles until it holds them. A rate that is now too large ends, and a new smallest one is born with the prior.
+doubles until it holds them. As `eta_q` of the doubled bound is `eta_{q+1}` of the old one, the weights shift by one
+place along `q`: the largest rate ends, and a new smallest one is born with the prior.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from samuel.core.arrays import Array, along_slots, is_traced, log_add, namespace, where_needed
+from samuel.core.arrays import (
+    Array,
+    along_slots,
+    constant,
+    is_traced,
+    log_add,
+    matmul,
+    namespace,
+    where_needed,
+)
 
 
 class NoHealthyExpert(ArithmeticError):
@@ -37,17 +47,17 @@ class Weights(NamedTuple):
     """The weights of `slots x experts x Q` pairs, for any number of independent streams (leading axes)."""
 
     value: Array
-    """`v` of every living pair as a share of their sum, shape `(..., slots, experts, Q)`; 0 = closed or removed."""
-    log_sum: Array
-    """Logarithm of the sum of `v` over the living, shape `(...)`; minus infinity when no one lives."""
+    """`v` of every pair in units of `exp(log_unit)`, `(..., slots, experts, Q)`; 0 = closed or removed."""
+    weight: Array
+    """Of every expert, `B sum_q eta_q v` in the same units, `(..., slots, experts)`."""
+    log_unit: Array
+    """Logarithm of the unit, shape `(...)`."""
     log_ended: Array
-    """The same for all pairs that have ended, frozen at their last value."""
+    """Logarithm of the sum of `v` over all pairs that have ended, each frozen at its last value."""
     started: Array
     """`C`: the sum of the priors of all pairs ever started."""
     bound: Array
     """`B`, the bound on the gains; 0 as long as it is unknown."""
-    fraction: Array
-    """`eta_q B = 2^-q` for each of the `Q` places, shape `(..., Q)`; in any order once `B` has doubled."""
 
 
 class Judged(NamedTuple):
@@ -55,8 +65,8 @@ class Judged(NamedTuple):
 
     used: Array
     """Factor between the gains and the gains the weights were updated with, in [0, 1], shape `(...)`."""
-    log_total: Array
-    """`L`: logarithm of the sum of `v` over all pairs ever started, the ended ones frozen."""
+    largest: Array
+    """The largest gain in absolute value; where it exceeds the bound, `widen` is due."""
     healthy: Array
     """False where a stream had no expert with a finite gain; its weights are then as they were."""
 
@@ -101,14 +111,13 @@ def begin(prior: Array, slots: int, Q: int, batch: tuple[int, ...] = (), bound: 
     """
     xp = namespace(prior)
     like = {"dtype": prior.dtype}
-    fraction = 2.0 ** -xp.arange(1, Q + 1, **like)
     return Weights(
         value=xp.zeros((*batch, slots, prior.shape[-1], Q), **like),
-        log_sum=xp.full(batch, -math.inf, **like),
+        weight=xp.zeros((*batch, slots, prior.shape[-1]), **like),
+        log_unit=xp.zeros(batch, **like),
         log_ended=xp.full(batch, -math.inf, **like),
         started=xp.zeros(batch, **like),
         bound=xp.full(batch, float(bound), **like),
-        fraction=xp.broadcast_to(fraction, (*batch, Q)) + xp.zeros((*batch, Q), **like),
     )
 
 
@@ -122,12 +131,13 @@ def grow(weights: Weights, slots: int) -> Weights:
     xp = namespace(weights.value)
     *batch, have, experts, Q = weights.value.shape
     room = xp.zeros((*batch, slots - have, experts, Q), dtype=weights.value.dtype)
-    return weights._replace(value=xp.concat([weights.value, room], axis=-3))
+    value = xp.concat([weights.value, room], axis=-3)
+    return weights._replace(value=value, weight=xp.concat([weights.weight, room[..., 0]], axis=-2))
 
 
 def alive(weights: Weights) -> Array:
     """Which experts take part: their slot is open and their numbers are finite. Shape `(..., slots, experts)`."""
-    return weights.value[..., 0] > 0
+    return weights.weight > 0
 
 
 def shares(weights: Weights) -> Array:
@@ -135,21 +145,19 @@ def shares(weights: Weights) -> Array:
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(2), slots=1, Q=1, bound=1.0), np.array([True]), np.ones(2))
-    >>> weights, _ = judge(weights, np.array([[0.5, -0.5]]), np.ones(2))
+    >>> weights, _ = judge(weights, np.array([[0.5, -0.5]]))
     >>> shares(weights)
     array([[0.625, 0.375]])
     """
-    xp = namespace(weights.value)
-    weight = xp.sum(weights.value * weights.fraction[..., None, None, :], axis=-1)
-    return weight / xp.sum(weight, axis=(-2, -1), keepdims=True)
+    return weights.weight / weights.weight.sum((-2, -1))[..., None, None]
 
 
 def log_total(weights: Weights) -> Array:
     """`L`: the logarithm of the sum of `v` over all pairs ever started, the ended ones frozen."""
-    return log_add(weights.log_ended, weights.log_sum)
+    return log_add(weights.log_ended, weights.log_unit + _log(weights.value.sum((-3, -2, -1))))
 
 
-def judge(weights: Weights, gains: Array, prior: Array) -> tuple[Weights, Judged]:
+def judge(weights: Weights, gains: Array) -> tuple[Weights, Judged]:
     """Reward every expert for its gain in this round.
 
     A gain that is nan or infinite takes the expert's weight away until its slot restarts. If a stream has no
@@ -159,37 +167,30 @@ def judge(weights: Weights, gains: Array, prior: Array) -> tuple[Weights, Judged
     Args:
         weights: the weights the decision was made with.
         gains: `r(e)`, shape `(..., slots, experts)`; ignored where an expert does not take part.
-        prior: `pi`, as given to `begin`: new rates start with it when the scale doubles.
 
     >>> import numpy as np
-    >>> weights = restart(begin(np.ones(3), slots=1, Q=4), np.array([True]), np.ones(3))
-    >>> weights, _ = judge(weights, np.array([[2.0, 0.0, np.nan]]), np.ones(3))  # sets the scale
-    >>> float(weights.bound), shares(weights)
-    (2.0, array([[0.5, 0.5, 0. ]]))
+    >>> weights = restart(begin(np.ones(3), slots=1, Q=4, bound=1.0), np.array([True]), np.ones(3))
+    >>> weights, _ = judge(weights, np.array([[0.5, -0.5, np.nan]]))
+    >>> shares(weights).round(3)
+    array([[0.589, 0.411, 0.   ]])
     """
     xp = namespace(gains)
-    value, bound = weights.value, weights.bound
-    good = xp.isfinite(gains) & alive(weights)
+    taking_part = weights.weight > 0
+    good = xp.isfinite(gains) & taking_part
+    gains = xp.where(good, gains, 0.0)
     healthy = xp.any(good, axis=(-2, -1))
-    if not is_traced(healthy) and not bool(xp.all(healthy)):
-        raise NoHealthyExpert(_nobody(healthy))
+    good = _keeping(good, taking_part, healthy)
 
-    gains = xp.where(good, gains, xp.zeros_like(gains))
     largest = xp.max(xp.abs(gains), axis=(-2, -1))
-    # Gains over their bound; 0 in the round that sets it. Everything below is in these units.
-    unit = xp.maximum(bound, largest)
-    relative = gains * xp.where(bound > 0, 1 / xp.where(unit > 0, unit, 1.0), 0.0)[..., None, None]
-    floor = _smallest(value)
-    value = xp.maximum(value * (1 + weights.fraction[..., None, None, :] * relative[..., None]), floor)
-    value = xp.where(good[..., None], value, xp.zeros_like(value))
-    value, log_sum = _normalised(value, weights.log_sum)
-    kept = healthy[..., None, None, None]
-    value, log_sum = xp.where(kept, value, weights.value), xp.where(healthy, log_sum, weights.log_sum)
-
-    used = xp.where(bound > 0, bound / xp.where(unit > 0, unit, 1.0), 0.0)
-    weights = weights._replace(value=value, log_sum=log_sum)
-    weights = where_needed(largest > bound, lambda w: _widen(w, largest, prior), weights)
-    return weights, Judged(used=used, log_total=log_total(weights), healthy=healthy)
+    bound = weights.bound
+    # Gains over their bound, or over the largest of them if that is more; 0 in the round that sets the scale.
+    inverse = 1 / xp.where(bound > 0, xp.maximum(bound, largest), math.inf)
+    relative = (gains * inverse[..., None, None])[..., None] * _fractions(weights.value)
+    mass = weights.weight.sum((-2, -1))
+    value = weights.value * (1 + relative) * xp.where(good, 1 / mass[..., None, None], 0.0)[..., None]
+    value = xp.maximum(value, xp.where(good, _smallest(value), 0.0)[..., None])
+    weights = _weighed(weights, value, weights.log_unit + xp.log(mass))
+    return weights, Judged(used=bound * inverse, largest=largest, healthy=healthy)
 
 
 def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False) -> Weights:
@@ -211,20 +212,19 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     xp = namespace(weights.value)
     mask = along_slots(xp.asarray(starts), weights.value, batch_axes=weights.value.ndim - 3)
     # Old and new in one unit: whichever of the two is larger.
-    unit = xp.maximum(weights.log_sum, xp.zeros_like(weights.log_sum))
-    old = weights.value * xp.exp(weights.log_sum - unit)[..., None, None, None]
-    new = prior[..., :, None] * xp.exp(-unit)[..., None, None, None]
+    log_mass = weights.log_unit + _log(weights.weight.sum((-2, -1)))
+    log_unit = xp.maximum(log_mass, xp.zeros_like(log_mass))
+    old = weights.value * xp.exp(weights.log_unit - log_unit)[..., None, None, None]
+    new = prior[:, None] * xp.exp(-log_unit)[..., None, None, None]
+    log_ended = weights.log_ended
     if inherit:
-        log_ended = weights.log_ended
         new = new + old
     else:
-        ended = xp.sum(xp.where(mask, old, xp.zeros_like(old)), axis=(-3, -2, -1))
-        log_ended = log_add(weights.log_ended, unit + _log(ended))
-    value, log_sum = _normalised(xp.where(mask, new, old), unit)
-    count = xp.sum(xp.astype(mask, prior.dtype)) * xp.sum(prior) * weights.value.shape[-1]
-    return weights._replace(
-        value=value, log_sum=log_sum, log_ended=log_ended, started=weights.started + count
-    )
+        ended = xp.where(mask, old, 0.0).sum((-3, -2, -1))
+        log_ended = log_add(log_ended, log_unit + _log(ended))
+    births = xp.astype(mask, prior.dtype).sum() * prior.sum() * weights.value.shape[-1]
+    weights = weights._replace(log_ended=log_ended, started=weights.started + births)
+    return _weighed(weights, xp.where(mask, new, old), log_unit)
 
 
 def remove(weights: Weights, keep: Array) -> Weights:
@@ -238,64 +238,87 @@ def remove(weights: Weights, keep: Array) -> Weights:
         NoHealthyExpert: if no expert of a stream would be left (under tracing that stream stays as it was).
     """
     xp = namespace(weights.value)
-    value = xp.where(keep[..., None], weights.value, xp.zeros_like(weights.value))
-    healthy = xp.any(value[..., 0] > 0, axis=(-2, -1))
-    if not is_traced(healthy) and not bool(xp.all(healthy)):
+    good = keep & alive(weights)
+    good = _keeping(good, alive(weights), xp.any(good, axis=(-2, -1)))
+    return _weighed(weights, xp.where(good[..., None], weights.value, 0.0), weights.log_unit)
+
+
+def _keeping(good: Array, taking_part: Array, healthy: Array) -> Array:
+    """The experts to go on with; an error, or under tracing everyone, where a stream would be left with none."""
+    if is_traced(healthy):
+        return good | (taking_part & ~healthy[..., None, None])
+    if not healthy.all():
         raise NoHealthyExpert(_nobody(healthy))
-    value, log_sum = _normalised(value, weights.log_sum)
-    kept = healthy[..., None, None, None]
-    return weights._replace(
-        value=xp.where(kept, value, weights.value), log_sum=xp.where(healthy, log_sum, weights.log_sum)
-    )
+    return good
 
 
-def _widen(weights: Weights, largest: Array, prior: Array) -> Weights:
-    """Raise `B` to hold the largest gain; rates that are now too large give way to smaller ones."""
+def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
+    """Raise `B` until it holds the largest gain, and shift the weights to the rates that belong to it.
+
+    Streams whose bound holds already are left as they are.
+
+    Args:
+        weights: the weights so far.
+        largest: `Judged.largest`.
+        prior: `pi`: what new rates start with.
+
+    >>> import numpy as np
+    >>> weights = restart(begin(np.ones(2), slots=1, Q=4), np.array([True]), np.ones(2))
+    >>> for gains in ([[2.0, 0.0]], [[-5.0, 5.0]]):
+    ...     weights, judged = judge(weights, np.array(gains))
+    ...     weights = widen(weights, judged.largest, np.ones(2))
+    ...     print(float(judged.used), float(weights.bound))
+    0.0 2.0
+    0.4 8.0
+    """
     xp = namespace(weights.value)
-    bound, Q = weights.bound, weights.value.shape[-1]
+    value, bound, Q = weights.value, weights.bound, weights.value.shape[-1]
     unknown = bound <= 0
-    ratio = largest / xp.where(unknown, xp.ones_like(bound), bound)
-    doublings = xp.ceil(xp.log2(xp.where(unknown | (ratio <= 1), xp.ones_like(ratio), ratio)))
-    doubled = bound * 2.0**doublings
-    doublings = xp.where(doubled < largest, doublings + 1, doublings)  # log2 may round down
-    doublings = xp.where(unknown, xp.zeros_like(doublings), doublings)
-    bound = xp.where(unknown, largest, bound * 2.0**doublings)
+    ratio = xp.where(unknown | (largest <= bound), 1.0, largest / xp.where(unknown, 1.0, bound))
+    doublings = xp.ceil(xp.log2(ratio))
+    doublings = xp.where(bound * 2.0**doublings < largest, doublings + 1, doublings)  # log2 may round down
+    doublings = xp.where(unknown, 0.0, doublings)
 
-    q = doublings[..., None] + xp.round(xp.log2(weights.fraction))  # of eta_q times the new bound
-    too_large = q > -0.5  # that is, not at most 1/2
-    q = q - Q * xp.where(too_large, xp.floor(q / Q) + 1, xp.zeros_like(q))
-    fraction = 2.0**q
-
-    places = too_large[..., None, None, :]
-    value = weights.value
-    dropped = xp.sum(xp.where(places, value, xp.zeros_like(value)), axis=(-3, -2, -1))
-    open_pairs = alive(weights)[..., None]
-    born = prior[..., :, None] * xp.exp(-weights.log_sum)[..., None, None, None]
-    born = xp.where(open_pairs, xp.maximum(born, _smallest(value)), xp.zeros_like(value))
-    births = xp.sum(xp.where(open_pairs & places, prior[..., :, None], xp.zeros_like(value)), axis=(-3, -2, -1))
-    log_ended = log_add(weights.log_ended, weights.log_sum + _log(dropped))
-    value, log_sum = _normalised(xp.where(places, born, value), weights.log_sum)
-    return Weights(value, log_sum, log_ended, weights.started + births, bound, fraction)
+    places = xp.arange(Q, dtype=value.dtype)
+    source = places + doublings[..., None]  # place q takes over from place q + doublings
+    shift = xp.astype(places[:, None] == source[..., None, :], value.dtype)
+    dropped = xp.where((places < doublings[..., None])[..., None, None, :], value, 0.0).sum((-3, -2, -1))
+    new = prior[:, None] * xp.exp(-weights.log_unit)[..., None, None, None]
+    new = xp.where(alive(weights)[..., None], xp.maximum(new, _smallest(value)), 0.0)
+    value = xp.where((source < Q)[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
+    births = xp.minimum(doublings, Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
+    weights = weights._replace(
+        log_ended=log_add(weights.log_ended, weights.log_unit + _log(dropped)),
+        started=weights.started + births,
+        bound=xp.where(unknown, largest, bound * 2.0**doublings),
+    )
+    return _weighed(weights, value, weights.log_unit)
 
 
-def _normalised(value: Array, log_unit: Array) -> tuple[Array, Array]:
-    """Values in units of `exp(log_unit)`, as shares of their sum and the logarithm of that sum."""
-    xp = namespace(value)
-    total = xp.sum(value, axis=(-3, -2, -1))
-    safe = xp.where(total > 0, total, xp.ones_like(total))
-    return value / safe[..., None, None, None], log_unit + _log(total)
+def _weighed(weights: Weights, value: Array, log_unit: Array) -> Weights:
+    """The weights with other values, and every expert's weight that follows from them."""
+    return weights._replace(value=value, weight=matmul(value, _fractions(value)), log_unit=log_unit)
+
+
+def _fractions(value: Array) -> Array:
+    """`B eta_q = 2^-q` along the last axis."""
+    return constant(_powers(value.shape[-1]), value)
+
+
+@lru_cache(maxsize=64)
+def _powers(Q: int) -> np.ndarray:
+    return 0.5 ** np.arange(1, Q + 1)
 
 
 def _log(array: Array) -> Array:
     """Logarithm, with log 0 = -inf said on purpose."""
     xp = namespace(array)
-    positive = array > 0
-    return xp.where(positive, xp.log(xp.where(positive, array, xp.ones_like(array))), -math.inf)
+    return xp.where(array > 0, xp.log(xp.where(array > 0, array, 1.0)), -math.inf)
 
 
 def _smallest(value: Array) -> float:
-    """A share that can still be halved and multiplied by the smallest rate without becoming 0."""
-    return float(namespace(value).finfo(value.dtype).smallest_normal) * 2.0**26
+    """A value that can still be halved and multiplied by a small rate without becoming 0."""
+    return 1e-290 if str(value.dtype).endswith("float64") else 1e-30
 
 
 def _nobody(healthy: Array) -> str:

@@ -2,18 +2,17 @@
 
 A learner steps out of its domain and is brought back to the nearest point, in the norm its regret bound is
 measured in: Euclidean (`project`), weighted by coordinates (`project_diagonal`, for Adagrad), or of a full
-matrix (`project_matrix`, for full-matrix Adagrad). The first two are exact to rounding; the third says how far
-from exact it is, so that a certificate can count it.
+matrix (`project_matrix`, for full-matrix Adagrad). The first two are exact to rounding; the third says how
+far from exact it is, so that a certificate can count it.
 
-Domains are small frozen records of plain numbers: they can be compared, hashed, and passed to compiled code as
-constants.
+Domains are small frozen records of plain numbers: they can be compared, hashed, and passed to compiled code
+as constants.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from numbers import Real
@@ -193,11 +192,9 @@ class Ball(Domain):
         return self.radius * offset + (0.0 if self._centered else _constant(self.center, offset))
 
     def check(self, dim: int) -> None:
-        """A center given coordinate by coordinate fixes the dimension."""
         _check_length(self, dim, self.center)
 
     def project(self, point: Array) -> Array:
-        """Shrink towards the center."""
         xp = namespace(point)
         offset = self._offset(point)
         length = _length(offset)
@@ -206,7 +203,6 @@ class Ball(Domain):
         return xp.where(length > 1.0, self._place(offset / xp.maximum(length, 1.0)), point)
 
     def project_diagonal(self, point: Array, metric: Array) -> Array:
-        """`x_i = h_i z_i / (h_i + lambda)`, with the `lambda` that puts it on the sphere."""
         xp = namespace(point)
         offset = self._offset(point)
         outside = _length(offset) > 1.0
@@ -219,12 +215,12 @@ class Ball(Domain):
         return where_needed(outside, repair, point)
 
     def project_matrix(self, point: Array, eigenvalues: Array, eigenvectors: Array) -> tuple[Array, Array]:
-        """Turned into the eigenvectors' coordinates, the matrix is diagonal and the ball still a ball."""
         xp = namespace(point)
         offset = self._offset(point)
         outside = _length(offset) > 1.0
 
         def repair(point: Array, error: Array) -> tuple[Array, Array]:
+            # In the coordinates of the eigenvectors the matrix is diagonal, and the ball is still a ball.
             turned = _times(_transpose(eigenvectors), xp.where(outside, offset, 2.0))
             nearest = _times(eigenvectors, _nearest_in_unit_ball(turned, eigenvalues))
             nearest = self._place(nearest / xp.maximum(_length(nearest), 1.0))
@@ -236,45 +232,41 @@ class Ball(Domain):
         return where_needed(outside, repair, point, xp.zeros_like(outside[..., 0], dtype=point.dtype))
 
     def _bound(self, target: Array, position: Array, eigenvalues: Array) -> Array:
-        """How far `position` is from the point of the unit ball nearest to `target`, in this ball's units."""
+        """How far a position may be from the nearest one to a target; both in radii, from the center."""
         xp = namespace(target)
         gradient = eigenvalues * (position - target)
         length = _length(position)
         slope = (gradient * position).sum(-1)[..., None]
         gap = (_length(gradient) + slope)[..., 0]
-        # The outward normals at a point of the sphere are its positive multiples. That rounding leaves it a
-        # little off the sphere is what `distance_bound` allows for.
+        # The outward normals at a point of the sphere are its positive multiples. Rounding leaves the point a
+        # little off the sphere: that distance is added.
         residual = gradient + xp.maximum(-slope, 0.0) / length**2 * position
-        return self.radius * _distance_bound(position, target, eigenvalues, gap, residual, diameter=2.0)
+        bound = _distance_bound(position, target, eigenvalues, gap, residual, diameter=2.0)
+        off = xp.sqrt(xp.max(eigenvalues, axis=-1)) * abs(length[..., 0] - 1.0)
+        return self.radius * (bound + off)
 
     def lowest(self, gradient: Array) -> Array:
-        """The center, less a radius along the gradient."""
         xp = namespace(gradient)
         length = _length(gradient)
         return self._place(-gradient / xp.where(length > 0, length, 1.0))
 
     @property
     def bounded(self) -> bool:
-        """Always."""
         return True
 
     def widths(self, dim: int) -> tuple[float, ...]:
-        """Twice the radius."""
         self.check(dim)
         return (2 * self.radius,) * dim
 
     def diameter(self, dim: int) -> float:
-        """Twice the radius."""
         self.check(dim)
         return 2 * self.radius
 
     def center_point(self, dim: int) -> tuple[float, ...]:
-        """The center."""
         self.check(dim)
         return _spread(self.center, dim)
 
     def contains(self, point: Array, tolerance: float = 1e-6) -> Array:
-        """Within the radius."""
         slack = tolerance * (self.radius + max(map(abs, _as_tuple(self.center))))
         return _length(self._offset(point))[..., 0] <= 1.0 + slack / self.radius
 
@@ -307,12 +299,10 @@ class Box(Domain):
                 raise ValueError(f"low is {bottom} and high is {top}; low must be below high")
 
     def check(self, dim: int) -> None:
-        """Bounds given coordinate by coordinate fix the dimension."""
         _check_length(self, dim, self.low)
         _check_length(self, dim, self.high)
 
     def project(self, point: Array) -> Array:
-        """Clip."""
         xp = namespace(point)
         if self.low != -math.inf:
             point = xp.maximum(point, _operand(self.low, point))
@@ -321,11 +311,9 @@ class Box(Domain):
         return point
 
     def project_diagonal(self, point: Array, metric: Array) -> Array:
-        """Clip: the coordinates do not meet, so their weights do not matter."""
         return self.project(point)
 
     def project_matrix(self, point: Array, eigenvalues: Array, eigenvectors: Array) -> tuple[Array, Array]:
-        """By an interior-point method; see `_nearest_in_polytope`."""
         xp = namespace(point)
         clipped = self.project(point)
         outside = xp.any(clipped != point, axis=-1)
@@ -334,14 +322,13 @@ class Box(Domain):
             return clipped, none
 
         def repair(point: Array, error: Array) -> tuple[Array, Array]:
-            low, high = _constant(self.low, point), _constant(self.high, point)
-            nearest, bound = _nearest_in_polytope(self, point, eigenvalues, eigenvectors, low, high, None)
+            low, high = _operand(self.low, point), _operand(self.high, point)
+            nearest, bound = _nearest_in_polytope(self, point, eigenvalues, eigenvectors, low, high)
             return xp.where(outside[..., None], nearest, point), xp.where(outside, bound, error)
 
         return where_needed(outside, repair, point, none)
 
     def lowest(self, gradient: Array) -> Array:
-        """The lower bound where the gradient is positive, the upper one elsewhere."""
         if not self.bounded:
             raise ValueError(_no_lowest(self))
         low, high = _constant(self.low, gradient), _constant(self.high, gradient)
@@ -350,31 +337,30 @@ class Box(Domain):
 
     @property
     def bounded(self) -> bool:
-        """Whether all bounds are finite."""
         return all(map(math.isfinite, (*_as_tuple(self.low), *_as_tuple(self.high))))
 
     def widths(self, dim: int) -> tuple[float, ...]:
-        """From the lower bounds to the upper ones."""
-        self.check(dim)
         return tuple(top - bottom for bottom, top in self.bounds(dim))
 
     def diameter(self, dim: int) -> float:
-        """From corner to corner."""
         return math.hypot(*self.widths(dim))
 
     def center_point(self, dim: int) -> tuple[float, ...]:
-        """The middle; where a bound is infinite, the number nearest to 0."""
-        self.check(dim)
         return tuple(
             bottom / 2 + top / 2 if math.isfinite(top - bottom) else min(max(bottom, 0.0), top)
             for bottom, top in self.bounds(dim)
         )
 
     def bounds(self, dim: int) -> list[tuple[float, float]]:
+        """The lower and the upper bound of each coordinate.
+
+        >>> Box(low=(0.0, -1.0), high=1.0).bounds(2)
+        [(0.0, 1.0), (-1.0, 1.0)]
+        """
+        self.check(dim)
         return list(zip(_spread(self.low, dim), _spread(self.high, dim), strict=True))
 
     def contains(self, point: Array, tolerance: float = 1e-6) -> Array:
-        """Between the bounds."""
         xp = namespace(point)
         low, high = _constant(self.low, point), _constant(self.high, point)
         inside = (point >= low - tolerance * abs(low)) & (point <= high + tolerance * abs(high))
@@ -399,7 +385,6 @@ class Interval(Box):
         super().__post_init__()
 
     def check(self, dim: int) -> None:
-        """One coordinate."""
         if _dimension(dim) != 1:
             raise ValueError(f"{self} has 1 coordinate, not dim = {dim}; Box has any number of them")
 
@@ -436,7 +421,6 @@ class Simplex(Domain):
         object.__setattr__(self, "total", _size("total", self.total, "it is the sum of the coordinates"))
 
     def check(self, dim: int) -> None:
-        """At least two coordinates: with one, there is nothing to decide."""
         if _dimension(dim) < 2:
             raise ValueError(f"{self} needs dim >= 2, got dim = {dim}")
 
@@ -447,11 +431,9 @@ class Simplex(Domain):
         return xp.all(point >= 0, axis=-1) & (abs(point.sum(-1) - self.total) <= rounding)
 
     def project(self, point: Array) -> Array:
-        """`max(0, point_i - theta)`, with the `theta` that makes the sum right."""
         return self.project_diagonal(point, namespace(point).ones_like(point))
 
     def project_diagonal(self, point: Array, metric: Array) -> Array:
-        """`max(0, point_i - theta / metric_i)`, with the `theta` that makes the sum right."""
         xp = namespace(point)
         inside = self._inside(point)[..., None]
 
@@ -461,21 +443,18 @@ class Simplex(Domain):
         return where_needed(~inside, repair, point)
 
     def project_matrix(self, point: Array, eigenvalues: Array, eigenvectors: Array) -> tuple[Array, Array]:
-        """By an interior-point method; see `_nearest_in_polytope`."""
         xp = namespace(point)
         inside = self._inside(point)
 
         def repair(point: Array, error: Array) -> tuple[Array, Array]:
-            low, high = _constant(0.0, point), _constant(math.inf, point)
             nearest, bound = _nearest_in_polytope(
-                self, point, eigenvalues, eigenvectors, low, high, self.total
+                self, point, eigenvalues, eigenvectors, low=0.0, high=math.inf, total=self.total
             )
             return xp.where(inside[..., None], point, nearest), xp.where(inside, error, bound)
 
         return where_needed(~inside, repair, point, xp.zeros_like(inside, dtype=point.dtype))
 
     def lowest(self, gradient: Array) -> Array:
-        """Everything on the coordinate with the smallest gradient."""
         xp = namespace(gradient)
         least = xp.argmin(gradient, axis=-1, keepdims=True)
         # Numbers the coordinates without making an array that might land on another device.
@@ -484,26 +463,21 @@ class Simplex(Domain):
 
     @property
     def bounded(self) -> bool:
-        """Always."""
         return True
 
     def widths(self, dim: int) -> tuple[float, ...]:
-        """From 0 to the total."""
         self.check(dim)
         return (self.total,) * dim
 
     def diameter(self, dim: int) -> float:
-        """From one corner to another."""
         self.check(dim)
         return self.total * math.sqrt(2.0)
 
     def center_point(self, dim: int) -> tuple[float, ...]:
-        """All coordinates equal."""
         self.check(dim)
         return (self.total / dim,) * dim
 
     def contains(self, point: Array, tolerance: float = 1e-6) -> Array:
-        """Nothing negative, and the sum right."""
         xp = namespace(point)
         slack = tolerance * self.total
         return xp.all(point >= -slack, axis=-1) & (abs(point.sum(-1) - self.total) <= slack)
@@ -519,70 +493,64 @@ class Free(Domain):
     """
 
     def check(self, dim: int) -> None:
-        """Any dimension."""
         _dimension(dim)
 
     def project(self, point: Array) -> Array:
-        """Nothing to do."""
         return point
 
     def project_diagonal(self, point: Array, metric: Array) -> Array:
-        """Nothing to do."""
         return point
 
     def project_matrix(self, point: Array, eigenvalues: Array, eigenvectors: Array) -> tuple[Array, Array]:
-        """Nothing to do."""
         return point, namespace(point).zeros_like(point[..., 0])
 
     def lowest(self, gradient: Array) -> Array:
-        """There is none."""
         raise ValueError(_no_lowest(self))
 
     @property
     def bounded(self) -> bool:
-        """Never."""
         return False
 
     def widths(self, dim: int) -> tuple[float, ...]:
-        """Infinite."""
         self.check(dim)
         return (math.inf,) * dim
 
     def diameter(self, dim: int) -> float:
-        """Infinite."""
         self.check(dim)
         return math.inf
 
     def center_point(self, dim: int) -> tuple[float, ...]:
-        """The origin."""
         self.check(dim)
         return (0.0,) * dim
 
     def contains(self, point: Array, tolerance: float = 1e-6) -> Array:
-        """Every point whose coordinates are numbers."""
         xp = namespace(point)
         return xp.all(xp.isfinite(point), axis=-1)
 
 
-# --- The three projections that take more than a line --------------------------------------------------------
+# --- The projections that take more than a line -----------------------------------------------------------
 
 
 def _nearest_in_unit_ball(target: Array, metric: Array) -> Array:
     """The point of the unit ball nearest to a target outside it, in the norm weighted by `metric`.
 
-    It is `x(lam)_i = h_i z_i / (h_i + lam)` where `1/|x(lam)| = 1`. The left side is concave and increasing in
-    `lam` (Moré and Sorensen 1983), so a Newton step from anywhere ends left of the root, and converges from
-    there quadratically. Where the metric spans many orders of magnitude, the first steps only grow `lam` by a
-    factor of about 1.5 each; then the geometric mean of the two ends of the bracket is tried instead.
+    It is `x(lam)_i = h_i z_i / (h_i + lam)` where `1/|x(lam)| = 1`. The left side is concave and increasing
+    in `lam` (Moré and Sorensen 1983), so a Newton step from anywhere ends left of the root, and converges
+    from there quadratically. Where the metric spans many orders of magnitude, the first steps only grow `lam`
+    by a factor of about 1.5 each; then the geometric mean of the two ends of the bracket is tried instead.
     """
     xp = namespace(target)
     h = metric / xp.max(metric, axis=-1, keepdims=True)
     tiny = float(xp.finfo(target.dtype).smallest_normal)
     close = 0.01 * _eps(target) ** 0.5  # the next error is of the order of this one's square
 
-    # No coordinate and no sum of squares may exceed 1: two lower bounds on lam. After them |x_i| <= 1.
-    each = xp.max(h * (abs(target) - 1.0), axis=-1, keepdims=True)
-    low = xp.maximum(each, xp.min(h, axis=-1, keepdims=True) * (_length(target) - 1.0))
+    # Three lower bounds: no |x_i| may exceed 1, nor |x|, and Newton's step from 0 (close for near targets).
+    # The first keeps |x_i| <= 1 from here on.
+    length = _length(target)
+    heading = target / length
+    low = xp.max(h * (abs(target) - 1.0), axis=-1, keepdims=True)
+    low = xp.maximum(low, (length - 1.0) * xp.min(h, axis=-1, keepdims=True))
+    low = xp.maximum(low, (length - 1.0) / (heading * heading / h).sum(-1)[..., None])
     low = xp.maximum(low, tiny)
     high = xp.maximum(_length(h * target), low)
 
@@ -612,15 +580,15 @@ def _nearest_in_simplex(target: Array, metric: Array, total: float) -> Array:
     """The point of the simplex nearest to a target, in the norm weighted by `metric`.
 
     It is `x_i = max(0, y_i - theta/h_i)`. If `S` are the coordinates with `h_i y_i > theta`, the sum is right
-    for `theta_S = (sum_S y_i - total) / sum_S 1/h_i`. Any other set gives a smaller value, since it leaves out
-    something positive or counts something negative: `theta` is the largest over all prefixes of the
+    for `theta_S = (sum_S y_i - total) / sum_S 1/h_i`. Any other set gives a smaller value, since it leaves
+    out something positive or counts something negative: `theta` is the largest over all prefixes of the
     coordinates sorted by `h_i y_i`.
     """
     xp = namespace(target)
     h = xp.broadcast_to(metric / xp.max(metric, axis=-1, keepdims=True), target.shape)
-    turning = h * target  # coordinate i is positive while theta is below this
+    turns = h * target  # coordinate i is positive while theta is below this
     # Counted from the largest, so that targets far away do not drown the total in rounding.
-    turning = turning - xp.max(turning, axis=-1, keepdims=True)
+    turning = turns - xp.max(turns, axis=-1, keepdims=True)
     order = xp.argsort(turning, axis=-1, descending=True)
     above = xp.cumulative_sum(xp.take_along_axis(turning / h, order, axis=-1), axis=-1)
     weight = xp.cumulative_sum(xp.take_along_axis(1.0 / h, order, axis=-1), axis=-1)
@@ -631,9 +599,9 @@ def _nearest_in_simplex(target: Array, metric: Array, total: float) -> Array:
     # are then of the size of the result, however unequal the weights. Repeated because rounding may have
     # put a coordinate on the wrong side.
     pivot = xp.argmin(xp.where(positive, h, math.inf), axis=-1, keepdims=True)
-    raised = (turning - xp.take_along_axis(turning, pivot, axis=-1)) / h
+    raised = (turns - xp.take_along_axis(turns, pivot, axis=-1)) / h
     nearest = raised
-    for _ in range(3):
+    for _ in range(2):
         above = xp.where(positive, raised, 0.0).sum(-1)[..., None]
         theta = (above - total) / xp.where(positive, 1.0 / h, 0.0).sum(-1)[..., None]
         nearest = xp.maximum(raised - theta / h, 0.0)
@@ -641,194 +609,199 @@ def _nearest_in_simplex(target: Array, metric: Array, total: float) -> Array:
     return nearest * (total / nearest.sum(-1)[..., None])
 
 
+class _Polytope:
+    """The points with `low <= x <= high`, and a given sum where there is one, seen in the norm of a matrix.
+
+    Arrays called `pair` have the lower bounds' numbers first, the upper bounds' second, on a leading axis.
+    """
+
+    def __init__(
+        self,
+        domain: Box | Simplex,
+        target: Array,
+        eigenvalues: Array,
+        eigenvectors: Array,
+        low: float | Array,
+        high: float | Array,
+        total: float | None,
+    ) -> None:
+        self.xp = xp = namespace(target)
+        self.domain, self.target, self.vectors, self.total = domain, target, eigenvectors, total
+        self.values = eigenvalues
+        self.matrix = _product(eigenvectors * eigenvalues[..., None, :], _transpose(eigenvectors))
+        self.diagonal = (eigenvectors * eigenvectors * eigenvalues[..., None, :]).sum(-1)
+        self.scale = xp.sqrt(self.diagonal)
+        # Ones on the diagonal make it better conditioned, and the ridge solvable whatever rounding did.
+        self.unit = self.matrix / (self.scale[..., :, None] * self.scale[..., None, :])
+        self.identity = _identity(target)
+        self.ridge = target.shape[-1] * _eps(target)
+
+        self.ones = xp.ones_like(target)
+        self.pair = xp.stack([low * self.ones, high * self.ones])
+        self.exists = xp.isfinite(self.pair)
+        self.finite = xp.where(self.exists, self.pair, 0.0)
+        self.sign = xp.stack([self.ones, -self.ones])  # which way a bound pushes
+
+    def gradient(self, x: Array) -> Array:
+        """Of half the squared distance to the target."""
+        return _times(self.matrix, x - self.target)
+
+    def slope(self, x: Array, gradient: Array) -> Array:
+        """What is left of the gradient when the sum cannot change: less its mean where `x` is positive."""
+        if self.total is None:
+            return gradient
+        weight = self.xp.where(x > 0, 1.0 / self.diagonal, 0.0)
+        return gradient - ((weight * gradient).sum(-1) / weight.sum(-1))[..., None]
+
+    def retract(self, x: Array) -> Array:
+        """Bring back into the set what is already close to it."""
+        x = self.xp.minimum(self.xp.maximum(x, self.pair[0]), self.pair[1])
+        return x if self.total is None else x * (self.total / x.sum(-1)[..., None])
+
+    def bound(self, x: Array, allow: float = 0.0) -> Array:
+        """On the distance between `x` and the nearest point; see `_distance_bound`."""
+        xp, gradient, (low, high) = self.xp, self.gradient(x), (self.pair[0], self.pair[1])
+        slope = self.slope(x, gradient)
+        down, up = xp.maximum(slope, 0.0), xp.minimum(slope, 0.0)
+        residual = xp.where(x > low, down, 0.0) + xp.where(x < high, up, 0.0)
+        gap = None
+        if self.total is not None:
+            gap = (x * (gradient - xp.min(gradient, axis=-1, keepdims=True))).sum(-1)
+        elif self.domain.bounded:
+            gap = (down * (x - low) + up * (x - high)).sum(-1)
+        residual = _times(_transpose(self.vectors), residual)
+        diameter = self.domain.diameter(x.shape[-1])
+        return _distance_bound(x, self.target, self.values, gap, residual, diameter, allow)
+
+    def solve(self, system: Array, right: Array, free: Array) -> Array:
+        """The step with `system @ step = right` in scaled coordinates, which leaves a given sum as it is."""
+        xp, right = self.xp, right / self.scale
+        if self.total is None:
+            return xp.linalg.solve(system, right[..., None])[..., 0] / self.scale
+        normal = xp.where(free, 1.0 / self.scale, 0.0)
+        both = xp.linalg.solve(system, xp.stack([right, normal], axis=-1))
+        step, shift = both[..., 0], both[..., 1]
+        share = (normal * step).sum(-1) / (normal * shift).sum(-1)
+        return (step - share[..., None] * shift) / self.scale
+
+    def on_face(self, x: Array, held: Array) -> Array:
+        """The nearest point with the coordinates of a pair of masks held at their bounds, brought back."""
+        xp = self.xp
+        free = ~(held[0] | held[1])
+        if self.total is not None:
+            x = xp.maximum(x, self.ridge * self.total)  # should all that is free be 0, it shares the total
+        x = self.retract(xp.where(free, x, xp.where(held[0], self.finite[0], self.finite[1])))
+        system = xp.where(free[..., :, None] & free[..., None, :], self.unit, 0.0)
+        system = system + self.identity * xp.where(free, self.ridge * self.ones, 1.0)[..., None]
+        step = self.solve(system, xp.where(free, -self.gradient(x), 0.0), free)
+        return self.retract(xp.where(free, x + step, x))
+
+    def better(self, x: Array, best: Array, error: Array) -> tuple[Array, Array]:
+        """Of two points, the one with the smaller bound."""
+        new = self.bound(x)
+        is_better = new < error
+        return self.xp.where(is_better[..., None], x, best), self.xp.where(is_better, new, error)
+
+    def guess(self, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Take the bounds that a step down the gradient runs into to be those that hold."""
+        x, best, error = carry
+        ahead = x - self.slope(x, self.gradient(x)) / self.diagonal
+        x = self.on_face(x, self.xp.stack([ahead <= self.pair[0], ahead >= self.pair[1]]))
+        return x, *self.better(x, best, error)
+
+    def interior(self, distance: Array) -> tuple[Array, Array, Array]:
+        """A point away from all bounds, its slacks, and forces in balance with them."""
+        xp = self.xp
+        if self.total is None:
+            away = xp.where(distance > 0, distance, 1.0)
+            # From a single bound inwards; the middle between two; the target where there is none.
+            inwards = self.finite + self.sign * xp.maximum(self.sign * (self.target - self.finite), away)
+            x = xp.where(self.exists[0], inwards[0], xp.where(self.exists[1], inwards[1], self.target))
+            middle = self.finite[0] / 2 + self.finite[1] / 2
+            x = xp.where(self.exists[0] & self.exists[1], middle, x)
+        else:
+            x = self.ones * (self.total / self.target.shape[-1])
+        slack = xp.where(self.exists, self.sign * (x - self.finite), 1.0)
+        product = (abs(self.gradient(x)) * xp.min(slack, axis=0)).sum(-1)[..., None] / self.target.shape[-1]
+        force = xp.where(self.exists, xp.where(product > 0, product, 1.0) / slack, 0.0)
+        return x, slack, force
+
+    def product(self, slack: Array, force: Array) -> Array:
+        """The sum of slack times force over all bounds: 0 at the nearest point."""
+        return self.xp.sum(slack * force, axis=(0, -1))[..., None]
+
+    def advance(self, x: Array, slack: Array, force: Array, frozen: Array) -> tuple[Array, Array, Array]:
+        """One step of Mehrotra's method: predict, then aim at the products that the prediction allows."""
+        xp, gradient = self.xp, self.gradient(x)
+        barrier = xp.sum(force / slack, axis=0) / self.diagonal + self.ridge
+        system = self.unit + self.identity * barrier[..., None]
+
+        def direction(aim: Array) -> tuple[Array, Array, Array, Array]:
+            """Newton's step towards `slack * force = aim`, and how far one can go along it."""
+            step = self.solve(system, xp.sum(self.sign * aim / slack, axis=0) - gradient, self.ones > 0)
+            in_slack = xp.where(self.exists, self.sign * step, 0.0)
+            in_force = (aim - force * in_slack) / slack - force
+            length = self.ones[..., :1]
+            for value, change in ((slack, in_slack), (force, in_force)):
+                falling = change < 0
+                steps = xp.where(falling, value / xp.where(falling, -change, 1.0), 1.0)
+                length = xp.minimum(length, xp.min(steps, axis=(0, -1))[..., None])
+            return length, step, in_slack, in_force
+
+        length, _, in_slack, in_force = direction(xp.zeros_like(slack))
+        now = self.product(slack, force)
+        ahead = self.product(slack + length * in_slack, force + length * in_force)
+        count = xp.sum(xp.where(self.exists, xp.ones_like(slack), 0.0), axis=(0, -1))[..., None]
+        aim = xp.where(self.exists, now / count * (ahead / now) ** 3 - in_slack * in_force, 0.0)
+        length, step, in_slack, in_force = direction(aim)
+        length = xp.where(frozen[..., None], 0.0, 0.995 * length)  # short of the bounds
+        return x + length * step, slack + length * in_slack, force + length * in_force
+
+
 def _nearest_in_polytope(
-    domain: Domain,
+    domain: Box | Simplex,
     target: Array,
     eigenvalues: Array,
     eigenvectors: Array,
-    low: Array,
-    high: Array,
-    total: float | None,
+    low: float | Array,
+    high: float | Array,
+    total: float | None = None,
 ) -> tuple[Array, Array]:
     """The point with `low <= x <= high`, and sum `total` where given, nearest in the norm of a matrix.
 
-    Mehrotra's interior-point method (1992) finds out which bounds hold with equality. At each of its points
-    they are guessed, and the nearest point of that face is computed directly, so that the result is exact to
-    rounding once the guess is right; usually that is long before the method itself has converged. Stops when
-    the bound on the distance is below `eps**0.6 * sqrt(e_max) (|y - x| + |x|)` (relative 4e-10 in double and
-    7e-5 in single precision), or when there is nothing left to gain.
+    The question is only which bounds hold with equality: the nearest point of that face is then computed
+    directly, exact to rounding. A few guesses settle most cases. Where they do not, Mehrotra's interior-point
+    method (1992) finds the face, in some 10 to 20 steps whatever the matrix; the guess is read off each of
+    its points and is usually right long before the method itself has converged.
 
-    Args:
-        domain: the set described by the other arguments.
-        target: shape `(..., d)`.
-        eigenvalues: shape `(..., d)`.
-        eigenvectors: shape `(..., d, d)`.
-        low: lower bounds, `-inf` for none.
-        high: upper bounds, `inf` for none.
-        total: the sum of the coordinates, None where it is free.
-
-    Returns:
-        The point, and a bound on its distance from the nearest one.
+    Stops when the bound on the distance is below `eps**0.6 * sqrt(e_max) (|y - x| + |x|)`, which is relative
+    4e-10 in double and 7e-5 in single precision, or when there is nothing left to gain.
     """
     xp = namespace(target)
-    dim = target.shape[-1]
-    eps = _eps(target)
-    diameter = domain.diameter(dim)
     largest = xp.max(eigenvalues, axis=-1, keepdims=True)
-    relative = eigenvalues / largest
-    matrix = _product(eigenvectors * relative[..., None, :], _transpose(eigenvectors))
-    diagonal = (eigenvectors * eigenvectors * relative[..., None, :]).sum(-1)
-    scale = xp.sqrt(diagonal)
-    unit = matrix / (scale[..., :, None] * scale[..., None, :])  # ones on the diagonal: better conditioned
-    identity = _identity(unit)
-    ridge = dim * eps  # keeps what rounding makes singular solvable
-
-    has_low, has_high = xp.isfinite(low), xp.isfinite(high)
-    floor, ceiling = xp.where(has_low, low, 0.0), xp.where(has_high, high, 0.0)
-
-    def retract(x: Array) -> Array:
-        x = xp.minimum(xp.maximum(x, low), high)
-        if total is None:
-            return x
-        return x * (total / x.sum(-1)[..., None])
-
-    def residual_and_gap(x: Array, gradient: Array) -> tuple[Array, Array | None]:
-        """What is left of the gradient after an outward normal at `x`; and `max_u <gradient, x - u>`."""
-        if total is None:
-            down, up = xp.maximum(gradient, 0.0), xp.minimum(gradient, 0.0)
-            residual = xp.where(x > low, down, 0.0) + xp.where(x < high, up, 0.0)
-            if not domain.bounded:
-                return residual, None
-            return residual, (down * (x - low) + up * (x - high)).sum(-1)
-        support = x > 0
-        count = xp.where(support, xp.ones_like(x), 0.0).sum(-1)[..., None]
-        price = xp.where(support, gradient, 0.0).sum(-1)[..., None] / count
-        over = gradient - xp.min(gradient, axis=-1, keepdims=True)
-        residual = gradient - price
-        return xp.where(support, residual, xp.minimum(residual, 0.0)), (x * over).sum(-1)
-
-    def bound(x: Array, allow: float) -> Array:
-        residual, gap = residual_and_gap(x, _times(matrix, x - target))
-        turned = _times(_transpose(eigenvectors), residual)
-        return _distance_bound(x, target, relative, gap, turned, diameter, allow)
-
-    def solve(matrix: Array, right: Array, free: Array) -> Array:
-        """The step with `matrix @ step = right`; the sum of `x` stays as it is where it is fixed."""
-        if total is None:
-            return xp.linalg.solve(matrix, (right / scale)[..., None])[..., 0] / scale
-        normal = xp.where(free, 1.0 / scale, 0.0)
-        both = xp.linalg.solve(matrix, xp.stack([right / scale, normal], axis=-1))
-        step, shift = both[..., 0], both[..., 1]
-        share = (normal * step).sum(-1)[..., None] / (normal * shift).sum(-1)[..., None]
-        return (step - share * shift) / scale
-
-    def on_face(x: Array, at_low: Array, at_high: Array) -> Array:
-        """The nearest point with these coordinates held at their bounds, brought back into the domain."""
-        free = ~(at_low | at_high)
-        if total is not None:
-            x = xp.maximum(x, eps * total)  # should all that is free be 0, it shares the total
-        x = retract(xp.where(at_low, floor, xp.where(at_high, ceiling, x)))
-        both = free[..., :, None] & free[..., None, :]
-        held = xp.where(both, unit, 0.0) + identity * xp.where(free, ridge, 1.0)[..., None]
-        gradient = _times(matrix, x - target)
-        move = solve(held, xp.where(free, -gradient, 0.0), free)
-        return retract(xp.where(free, x + move, x))
-
-    def better(found: Array, best: Array, error: Array) -> tuple[Array, Array]:
-        new = bound(found, allow=0.0)
-        return xp.where((new < error)[..., None], found, best), xp.where(new < error, new, error)
-
-    nearest = domain.project_diagonal(target, diagonal)
+    shape = _Polytope(domain, target, eigenvalues / largest, eigenvectors, low, high, total)
+    nearest = domain.project_diagonal(target, shape.diagonal)
     distance = _length(nearest - target)
-    goal = eps**0.6 * (distance + _length(nearest))[..., 0]
+    size = (distance + _length(nearest))[..., 0]
+    goal = _eps(target) ** 0.6 * size
 
-    def try_face(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        x, best, error = carry
-        ahead = x - _times(matrix, x - target) / diagonal
-        ahead = domain.project_diagonal(ahead, diagonal)
-        x = on_face(x, ahead <= low, ahead >= high)
-        return x, *better(x, best, error)
-
-    # Most problems are easy: a few guesses along the gradient find the face.
-    _, best, error = iterate(
-        try_face, (nearest, nearest, bound(nearest, 0.0)), times=_GUESSES, done=lambda carry: carry[2] <= goal
-    )
-
-    # An interior point to start from, at some distance from every bound.
-    ones = xp.ones_like(target)
-    if total is None:
-        away = xp.where(distance > 0, distance, 1.0)
-        upwards = floor + xp.maximum(target - floor, away)
-        downwards = ceiling - xp.maximum(ceiling - target, away)
-        one_sided = xp.where(has_low, upwards, xp.where(has_high, downwards, target))
-        x = xp.where(has_low & has_high, floor / 2 + ceiling / 2, one_sided)
-    else:
-        x = ones * (total / dim)
-    below, above = xp.where(has_low, x - floor, ones), xp.where(has_high, ceiling - x, ones)
-    bounds = (xp.where(has_low, ones, 0.0) + xp.where(has_high, ones, 0.0)).sum(-1)[..., None]
-
-    def complementarity(below: Array, above: Array, lift: Array, press: Array) -> Array:
-        return (below * lift + above * press).sum(-1)[..., None] / bounds
-
-    def reach(value: Array, change: Array) -> Array:
-        """How far one can go along `change` before something positive is used up."""
-        falling = change < 0
-        steps = xp.where(falling, value / -xp.where(falling, change, -1.0), math.inf)
-        return xp.min(steps, axis=-1, keepdims=True)
-
-    everywhere = ones > 0
+    guessed = (nearest, nearest, shape.bound(nearest))
+    _, best, error = iterate(shape.guess, guessed, times=4, done=lambda carry: carry[2] <= goal)
 
     def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        x, below, above, lift, press, best, error, finished = carry
-        gradient = _times(matrix, x - target)
-        system = unit + identity * ((lift / below + press / above) / diagonal + ridge)[..., None]
-
-        def direction(aim_low: Array, aim_high: Array) -> tuple[Array, ...]:
-            """Newton's step towards `below * lift = aim_low`, `above * press = aim_high`."""
-            move = solve(system, aim_low / below - aim_high / above - gradient, everywhere)
-            more = (
-                xp.where(has_low, move, 0.0),
-                xp.where(has_high, -move, 0.0),
-                (aim_low - lift * move) / below - lift,
-                (aim_high + press * move) / above - press,
-            )
-            length = ones[..., :1]
-            for value, change in zip((below, above, lift, press), more, strict=True):
-                length = xp.minimum(length, reach(value, change))
-            return move, length, *more
-
-        _, length, *more = direction(0.0 * ones, 0.0 * ones)
-        ahead = [v + length * m for v, m in zip((below, above, lift, press), more, strict=True)]
-        now = complementarity(below, above, lift, press)
-        aim = now * (complementarity(*ahead) / now) ** 3
-        aim_low = xp.where(has_low, aim - more[0] * more[2], 0.0)
-        aim_high = xp.where(has_high, aim - more[1] * more[3], 0.0)
-        move, length, *more = direction(aim_low, aim_high)
-        length = xp.where(finished[..., None], 0.0, 0.995 * length)
-        x = x + length * move
-        below, above, lift, press = (
-            v + length * m for v, m in zip((below, above, lift, press), more, strict=True)
-        )
-
-        at_low, at_high = has_low & (lift > diagonal * below), has_high & (press > diagonal * above)
+        x, slack, force, best, error, finished = carry
+        x, slack, force = shape.advance(x, slack, force, finished)
+        held = shape.exists & (force > shape.diagonal * slack)
         if total is not None:
-            at_low = at_low & (x < xp.max(x, axis=-1, keepdims=True))  # something must carry the total
-        best, error = better(on_face(x, at_low, at_high), best, error)
-        best, error = better(retract(x), best, error)
-        left = (bounds * complementarity(below, above, lift, press))[..., 0]
-        finished = (error <= goal) | ~(left > (goal * eps**0.4) ** 2)
-        return x, below, above, lift, press, best, error, finished
+            held = held & (x < xp.max(x, axis=-1, keepdims=True))  # something must carry the total
+        best, error = shape.better(shape.on_face(x, held), best, error)
+        best, error = shape.better(shape.retract(x), best, error)
+        exhausted = ~(shape.product(slack, force)[..., 0] > (_eps(target) * size) ** 2)
+        return x, slack, force, best, error, (error <= goal) | exhausted
 
-    mean = (abs(_times(matrix, x - target)) * xp.minimum(below, above)).sum(-1)[..., None] / dim
-    start = xp.where(mean > 0, mean, 1.0)
-    lift = xp.where(has_low, start / below, 0.0)
-    press = xp.where(has_high, start / above, 0.0)
-    carry = (x, below, above, lift, press, best, error, error <= goal)
-    best = iterate(step, carry, times=50, done=lambda carry: carry[-1])[5]
-    return best, xp.sqrt(largest[..., 0]) * bound(best, allow=1.0)
-
-
-_GUESSES = 3
+    carry = (*shape.interior(distance), best, error, error <= goal)
+    best = iterate(step, carry, times=50, done=lambda carry: carry[-1])[3]
+    return best, xp.sqrt(largest[..., 0]) * shape.bound(best, allow=1.0)
 
 
 def _distance_bound(
@@ -842,10 +815,10 @@ def _distance_bound(
 ) -> Array:
     """A bound on `|x - x*|_H`, where `x*` is the point of a convex set nearest to `target` in that norm.
 
-    With `f(x) = |x - target|_H^2 / 2` and its gradient `g` at `x`, both of these hold for every `x` in the set:
+    With `f(x) = |x - target|_H^2 / 2` and its gradient `g` at `x`, both of these hold for all `x` in the set:
 
-        |x - x*|_H^2 <= 2 (f(x) - f(x*)) <= 2 max_u <g, x - u>                the duality gap
-        |x - x*|_H   <= sqrt((g + v)' H^-1 (g + v))                           for every outward normal v at x
+        |x - x*|_H^2 <= 2 (f(x) - f(x*)) <= 2 max_u <g, x - u>      the duality gap
+        |x - x*|_H   <= sqrt((g + v)' H^-1 (g + v))                 for every outward normal v at x
 
     The second is far smaller close to the solution, but needs `x` to lie on its face exactly.
 
@@ -869,7 +842,7 @@ def _distance_bound(
     return bound + rounding * xp.sqrt(most) * (distance + _length(x)[..., 0])
 
 
-# --- Arrays ----------------------------------------------------------------------------------------------------
+# --- Arrays -----------------------------------------------------------------------------------------------
 
 
 def _length(vector: Array) -> Array:
@@ -912,6 +885,13 @@ def _numpy_constant(values: Numbers, dtype: Any) -> np.ndarray:
     return array
 
 
+@lru_cache(maxsize=64)
+def _numpy_identity(dim: int, dtype: Any) -> np.ndarray:
+    array = np.eye(dim, dtype=dtype)
+    array.flags.writeable = False
+    return array
+
+
 def _constant(values: Numbers, like: Array) -> Array:
     """Numbers of a domain as an array that goes with another."""
     if type(like) is np.ndarray or array_api_compat.is_jax_array(like):
@@ -925,11 +905,12 @@ def _operand(values: Numbers, like: Array) -> Any:
 
 
 def _identity(like: Array) -> Array:
-    rows = tuple(tuple(float(i == j) for j in range(like.shape[-1])) for i in range(like.shape[-1]))
-    return _constant(rows, like)  # type: ignore[arg-type]
+    if type(like) is np.ndarray or array_api_compat.is_jax_array(like):
+        return _numpy_identity(like.shape[-1], like.dtype)
+    return namespace(like).eye(like.shape[-1], dtype=like.dtype, device=array_api_compat.device(like))
 
 
-# --- Arguments -------------------------------------------------------------------------------------------------
+# --- Arguments --------------------------------------------------------------------------------------------
 
 
 def _number(name: str, value: Any) -> float:
@@ -941,11 +922,8 @@ def _number(name: str, value: Any) -> float:
 
 
 def _numbers(name: str, value: Any) -> Numbers:
-    if (
-        isinstance(value, str | bytes | dict)
-        or not hasattr(value, "__iter__")
-        or getattr(value, "shape", None) == ()
-    ):
+    scalar = not hasattr(value, "__iter__") or getattr(value, "shape", None) == ()
+    if scalar or isinstance(value, str | bytes | dict):
         return _number(name, value)
     numbers = tuple(_number(f"{name}[{i}]", entry) for i, entry in enumerate(value))
     if not numbers:

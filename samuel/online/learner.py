@@ -51,10 +51,20 @@ class Rule(ABC):
         """
 
     @abstractmethod
-    def advance(self, state: Any, feedback: Feedback, chance: Array | None) -> tuple[Any, Info]:
+    def advance(
+        self, state: Any, feedback: Feedback, chance: Array | None, record: bool, quiet: bool = False
+    ) -> tuple[Any, Info]:
         """The next state, and what the round leaves for the record.
 
-        `chance` holds one number from [0, 1) per stream if `random` is true.
+        Args:
+            state: the state so far.
+            feedback: what the round told.
+            chance: one number from [0, 1) per stream, if `random` is true.
+            record: whether anyone will read more of the info than `healthy` (whether each stream's numbers were
+                finite) and `usual`.
+            quiet: a promise that `rhythm` does not divide the round that ends, so that nothing is due. A rule may
+                then leave out whatever else is rare, and say so by a false `usual` in the info where it was not
+                to be left out: the caller will play that round again without the promise.
         """
 
     def grow(self, state: Any, rounds: int) -> Any:
@@ -69,6 +79,11 @@ class Rule(ABC):
     def limit(self) -> int | None:
         """The number of rounds this rule is made for; None where it can go on for ever."""
         return None
+
+    @property
+    def rhythm(self) -> int:
+        """Rounds in which nothing is due lie between its multiples; 1 if something may be due in any round."""
+        return 1
 
     @property
     def random(self) -> bool:
@@ -178,11 +193,12 @@ class Learner:
         chance = self._random.random(self.zero.shape[:-1]).astype(self.dtype) if rule.random else None
         try:
             state = rule.grow(self._state, self.round + 1)
-            state, info = rule.advance(state, feedback, chance)
+            state, info = rule.advance(state, feedback, chance, record=self._record is not None)
         except Exception:
             self._random.bit_generator.state = random_state
             raise
         if self._record is not None:
+            info = {name: part for name, part in info.items() if name not in ("healthy", "usual")}
             late = np.sum(slope * (played - self._state.decision), axis=-1)
             entry = {"decision": played, "gradient": slope, "loss": value, **info}
             if ticket is not None:

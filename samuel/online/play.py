@@ -72,6 +72,7 @@ def play(
             data = tuple(np.asarray(array, dtype=learner.dtype) for array in stream.data(start, stop))
             chance = _chances(learner, stop - start)
             state, info = run(rule, stream.loss, names, state, data, chance)
+            del info["usual"]
             if not info.pop("healthy").all():
                 raise NoHealthyExpert(f"in rounds {first + start} to {first + stop - 1} a stream had no finite expert")
             parts.append(info)
@@ -126,13 +127,20 @@ def observe(rule: Rule, state: Any, loss: LossFamily, data: Data) -> tuple[Feedb
 
 
 def _round(
-    rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, state: Any, data: Data, chance: Array | None
+    rule: Rule,
+    loss: LossFamily,
+    names: tuple[str, ...] | None,
+    state: Any,
+    data: Data,
+    chance: Array | None,
+    quiet: bool = False,
 ) -> tuple[Any, Info]:
     feedback, seen = observe(rule, state, loss, data)
-    after, info = rule.advance(state, feedback, chance)
-    healthy = info.pop("healthy", None)
+    after, info = rule.advance(state, feedback, chance, record=names is None, quiet=quiet)
+    fine = seen["loss"] == seen["loss"]  # not nan
+    always = {name: info.pop(name, fine) for name in ("healthy", "usual")}
     kept = {**seen, **info} if names is None else {name: seen[name] for name in names}
-    return after, {**kept, "healthy": seen["loss"] == seen["loss"] if healthy is None else healthy}
+    return after, {**kept, **always}
 
 
 def _run_plain(
@@ -152,27 +160,63 @@ def _run_compiled(
     import jax
 
     wide = data[0].dtype == np.float64
+    parts = []
     with jax.enable_x64(wide) if wide else contextlib.nullcontext():
-        state = state._replace(round=np.int32(state.round))
-        state, info = _compiled(rule, loss, names)(state, data, chance)
-        state = jax.tree.map(np.array, state)
-        return state._replace(round=int(state.round)), jax.tree.map(np.asarray, info)
+        for beats, start, stop in _beats(state.round, len(data[0]), rule.rhythm):
+            now = tuple(array[start:stop] for array in data), None if chance is None else chance[start:stop]
+            state = state._replace(round=np.int32(state.round))
+            state, info = _compiled(rule, loss, names, beats)(state, *now)
+            state = jax.tree.map(np.array, state)
+            state = state._replace(round=int(state.round))
+            parts.append(jax.tree.map(np.asarray, info))
+    return state, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _beats(t: int, rounds: int, rhythm: int) -> Iterator[tuple[bool, int, int]]:
+    """Cut rounds that follow round `t` into stretches that are whole beats of the rhythm, and others."""
+    head = min(rounds, -t % rhythm)
+    body = head + (rounds - head) // rhythm * rhythm
+    for beats, start, stop in ((False, 0, head), (rhythm > 1, head, body), (False, body, rounds)):
+        if stop > start:
+            yield beats, start, stop
 
 
 @lru_cache(maxsize=64)
-def _compiled(rule: Rule, loss: LossFamily, names: tuple[str, ...] | None) -> Any:
-    """One loop over the rounds, compiled once per rule, loss family and number of rounds."""
+def _compiled(rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, beats: bool) -> Any:
+    """One loop over the rounds, compiled once per rule, loss family and number of rounds.
+
+    Branches are what is slow in a compiled loop: each costs a copy of the state. So whole beats of the rule's
+    rhythm are played without looking at what is rare (`quiet`), all but their last round, in which something is
+    due anyway; should something rare have happened after all, the beat is played again with open eyes.
+    """
     import jax
 
-    def loop(state: Any, data: Data, chance: Array | None) -> tuple[Any, Info]:
+    def play_rounds(state: Any, rounds: tuple[Data, Array | None], quiet: bool) -> tuple[Any, Info]:
         def body(state: Any, now: tuple[Data, Array | None]) -> tuple[Any, Info]:
-            after, info = _round(rule, loss, names, state, *now)
-            same = jax.tree.map(lambda new, old: new.astype(old.dtype), after, state)
-            return same, info
+            after, info = _round(rule, loss, names, state, *now, quiet=quiet)
+            return jax.tree.map(lambda new, old: new.astype(old.dtype), after, state), info
 
-        return jax.lax.scan(body, state, (data, chance))
+        return jax.lax.scan(body, state, rounds)
 
-    return jax.jit(loop)
+    def play_beat(state: Any, rounds: tuple[Data, Array | None]) -> tuple[Any, Info]:
+        calm, due = (jax.tree.map(lambda array, part=part: array[part], rounds) for part in (slice(-1), slice(-1, None)))
+        after, info = play_rounds(state, calm, quiet=True)
+        after, info = jax.lax.cond(
+            info["usual"].all(), lambda: (after, info), lambda: play_rounds(state, calm, quiet=False)
+        )
+        after, last = play_rounds(after, due, quiet=False)
+        return after, jax.tree.map(lambda *parts: jax.numpy.concatenate(parts), info, last)
+
+    def play_beats(state: Any, data: Data, chance: Array | None) -> tuple[Any, Info]:
+        rhythm = rule.rhythm
+        rounds = jax.tree.map(lambda array: array.reshape(-1, rhythm, *array.shape[1:]), (data, chance))
+        state, info = jax.lax.scan(play_beat, state, rounds)
+        return state, jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), info)
+
+    def play_all(state: Any, data: Data, chance: Array | None) -> tuple[Any, Info]:
+        return play_rounds(state, (data, chance), quiet=False)
+
+    return jax.jit(play_beats if beats else play_all)
 
 
 def _chances(learner: Learner, rounds: int) -> np.ndarray | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
 from samuel.core import weights as mw
-from samuel.core.arrays import Array, along_slots, is_traced, namespace, where_needed
+from samuel.core.arrays import Array, along_slots, namespace, where_needed
 from samuel.online.bases import Adagrad, Base, Group
 from samuel.online.bases.base import check_learning_rate
 from samuel.online.domains import Domain, Free
@@ -68,6 +68,10 @@ class SamuelRule(Rule):
         return self.cover.limit
 
     @property
+    def rhythm(self) -> int:
+        return self.cover.rhythm
+
+    @property
     def random(self) -> bool:
         return self.combine == "sample"
 
@@ -106,33 +110,32 @@ class SamuelRule(Rule):
         points = xp.concat([state.points, room], axis=-3)
         return state._replace(points=points, memory=memory, weights=weights, p=mw.shares(weights))
 
-    def advance(self, state: SamuelState, feedback: Feedback, chance: Array | None) -> tuple[SamuelState, Info]:
-        prior = self._prior(state.decision)
+    def advance(
+        self, state: SamuelState, feedback: Feedback, chance: Array | None, record: bool, quiet: bool = False
+    ) -> tuple[SamuelState, Info]:
         gains, excess = self._gains(state, feedback)
-        weights, judged = mw.judge(state.weights, gains, prior)
+        weights, judged = mw.judge(state.weights, gains)
         points, memory, error = self._step(state, feedback)
-        state_after = SamuelState(state.round + 1, state.decision, points, memory, weights, state.p)
-        state_after = self._restart(state_after, prior)
-        state_after = self._decide(state_after, chance)
-        xp = namespace(gains)
-        info = {
-            "gains": xp.where(mw.alive(state.weights), gains, math.nan),
-            "p": state.p,
-            "used": judged.used,
-            "bound": state.weights.bound,
-            "log_total": judged.log_total,
-            "started": weights.started,
-            "healthy": judged.healthy,
-        }
-        if excess is not None:
-            info["excess"] = excess
-        if not self.exact:
-            info["error"] = error + xp.zeros_like(gains)
-        if not self.domain.bounded:
-            info["points"] = state.points
-        if isinstance(feedback, Full):
-            info["expert_gradients"] = feedback.gradients
-        return state_after, info
+        after = SamuelState(state.round + 1, state.decision, points, memory, weights, state.p)
+        after = self._decide(after, chance)
+        xp = namespace(after.decision)
+        diverged = ~xp.all(xp.isfinite(after.decision))
+        unusual = diverged | xp.any(judged.largest > state.weights.bound)
+        if not quiet:
+            after = self._turn(after, diverged, unusual, judged.largest, chance)
+        info: Info = {"healthy": judged.healthy, "usual": ~unusual}
+        if record:
+            info |= {"gains": gains, "p": state.p, "used": judged.used, "bound": state.weights.bound}
+            info |= {"log_total": mw.log_total(weights), "started": state.weights.started}
+            if excess is not None:
+                info["excess"] = excess
+            if not self.exact:
+                info["error"] = error + namespace(gains).zeros_like(gains)
+            if not self.domain.bounded:
+                info["points"] = state.points
+            if isinstance(feedback, Full):
+                info["expert_gradients"] = feedback.gradients
+        return after, info
 
     def _gains(self, state: SamuelState, feedback: Feedback) -> tuple[Array, Array | None]:
         gains = feedback.gains(state.decision, state.points)
@@ -164,21 +167,36 @@ class SamuelRule(Rule):
         )
         return points, memory, error
 
-    def _restart(self, state: SamuelState, prior: Array) -> SamuelState:
-        t, slots = state.round, state.points.shape[-3]
-        if isinstance(t, int) and not self.cover.restart_possible(t):
-            return state
+    def _turn(
+        self, state: SamuelState, diverged: Array, unusual: Array, largest: Array, chance: Array | None
+    ) -> SamuelState:
+        """What few rounds need: take diverged experts out, widen the scale, restart slots; then decide again.
+
+        One branch for all of them, because a compiled branch costs a copy of the state.
+        """
+        t, prior = state.round, self._prior(state.decision)
+        starts = None
+        if not isinstance(t, int) or t % self.cover.rhythm == 0:
+            starts = namespace(state.decision).asarray(self.cover.starts(t, state.points.shape[-3]))
+
+        def turn(state: SamuelState) -> SamuelState:
+            state = where_needed(diverged, lambda s: self._mended(s, chance), state)
+            state = state._replace(weights=mw.widen(state.weights, largest, prior))
+            if starts is not None:
+                state = self._restarted(state, starts, prior)
+            return self._decide(state, chance)
+
+        return where_needed(unusual if starts is None else unusual | starts.any(), turn, state)
+
+    def _restarted(self, state: SamuelState, starts: Array, prior: Array) -> SamuelState:
         xp = namespace(state.points)
-        starts = xp.asarray(self.cover.starts(t, slots))
-        inherit = self.newborns == "inherit"
         batch = state.decision.ndim - 1
-        origin = self._origin(state)
-        points = xp.where(along_slots(starts, state.points, batch), origin, state.points)
+        points = xp.where(along_slots(starts, state.points, batch), self._origin(state), state.points)
         memory = tuple(
             tuple(xp.where(along_slots(starts, old, batch), new, old) for old, new in zip(*pair, strict=True))
             for pair in zip(state.memory, self._fresh(state.points), strict=True)
         )
-        weights = mw.restart(state.weights, starts, prior, inherit)
+        weights = mw.restart(state.weights, starts, prior, inherit=self.newborns == "inherit")
         return state._replace(points=points, memory=memory, weights=weights)
 
     def _origin(self, state: SamuelState) -> Array:
@@ -198,18 +216,15 @@ class SamuelRule(Rule):
 
     def _decide(self, state: SamuelState, chance: Array | None) -> SamuelState:
         p = mw.shares(state.weights)
-        decision = self._combined(state.points, p, chance)
-        xp = namespace(decision)
-        bad = ~xp.isfinite(decision)
-        if is_traced(bad) or bool(xp.any(bad)):
-            # Some expert has diverged: it loses its weight until its slot restarts.
-            finite = xp.all(xp.isfinite(state.points), axis=-1)
-            points = xp.where(finite[..., None], state.points, xp.zeros_like(state.points))
-            weights = where_needed(~finite, lambda w: mw.remove(w, finite), state.weights)
-            p = mw.shares(weights)
-            state = state._replace(points=points, weights=weights)
-            decision = self._combined(points, p, chance)
-        return state._replace(decision=decision, p=p)
+        return state._replace(p=p, decision=self._combined(state.points, p, chance))
+
+    def _mended(self, state: SamuelState, chance: Array | None) -> SamuelState:
+        """Decide again, without the experts that have diverged: they lose their weight until their slot restarts."""
+        xp = namespace(state.points)
+        finite = xp.all(xp.isfinite(state.points), axis=-1)
+        points = xp.where(finite[..., None], state.points, 0.0)
+        weights = mw.remove(state.weights, finite)
+        return self._decide(state._replace(points=points, weights=weights), chance)
 
     def _combined(self, points: Array, p: Array, chance: Array | None) -> Array:
         if self.combine == "sample":

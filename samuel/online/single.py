@@ -41,13 +41,16 @@ class SingleRule(Rule):
         decision = zero + xp.asarray(self.domain.center_point(self.dim), dtype=zero.dtype)
         return SingleState(0, decision, self.base.init(zero))
 
-    def advance(self, state: SingleState, feedback: Feedback, chance: Array | None) -> tuple[SingleState, Info]:
+    def advance(
+        self, state: SingleState, feedback: Feedback, chance: Array | None, record: bool, quiet: bool = False
+    ) -> tuple[SingleState, Info]:
         gradient = feedback.expert_gradients[..., 0, 0, :]
         points, memory, error = self.base.step(
             state.decision, state.memory, gradient, self.base.learning_rate, self.domain
         )
-        xp = namespace(points)
-        info = {} if self.base.exact(self.domain) else {"error": (error + xp.zeros_like(points[..., 0]))[..., None, None]}
+        info: Info = {}
+        if record and not self.base.exact(self.domain):
+            info["error"] = (error + namespace(points).zeros_like(points[..., 0]))[..., None, None]
         return SingleState(state.round + 1, points, memory), info
 
 

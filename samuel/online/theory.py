@@ -1,0 +1,167 @@
+"""The paper's theorem and corollaries as numbers: bounds on a run, with every constant explicit.
+
+On a block, for each rate `eta_q = 1 / (B 2^q)` and with `L = log(C_t / pi)`, `V = sum r^2` the certificate gives
+`sum r <= L / eta_q + eta_q V`. Let `eta = sqrt(L / V)` be the best rate of all.
+
+- If `eta >= eta_1`, then `V <= 4 B^2 L`, and `q = 1` gives at most `4 B L`.
+- If `eta_Q <= eta < eta_1`, some `eta_q` is within a factor `sqrt(2)` of it, which gives `3 / sqrt(2) sqrt(L V)`.
+- If `eta < eta_Q` (`Q` was too small for so long a block), `q = Q` gives at most `2 V / (B 2^Q)`.
+
+So `R_1 <= max(4 B L, 3 / sqrt(2) sqrt(L V), 2 V / (B 2^Q))`; `B` is `2 G D` in the paper's notation, where `D`
+bounds the norm of the points and not the diameter. An interval made of `n` tiles adds up to `4 n B L` and, by
+Cauchy-Schwarz, `3 / sqrt(2) sqrt(n L V)`.
+
+These numbers are what could be said before the run, but for the gradients; a certificate is tighter, since it uses
+what was measured. They need a known scale (`gradient_bound`), linear feedback and averaging.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from samuel.online.bases import Adagrad, AdagradFull
+from samuel.online.bases.adagrad import diagonal_metric
+from samuel.online.bases.adagrad_full import matrix_metric
+
+if TYPE_CHECKING:
+    from samuel.online.trace import Trace
+
+
+class Bound(NamedTuple):
+    """A bound on the regret over an interval, and what it is made of."""
+
+    total: float
+    weights: float
+    """`R_1`: what choosing among the experts can cost."""
+    base: float
+    """`R_0`: what the best expert's base learner can cost; 0 for a bound against the experts."""
+    gap: float
+    """Rounds before the first block start, at their worst."""
+    tiles: int
+    """`n`: how many blocks the interval was cut into."""
+
+
+def block_bound(log_count: float, square: float, bound: float, Q: int) -> float:
+    """At most how far the decisions of one block can be behind an expert: `R_1` of the theorem's proof.
+
+    Args:
+        log_count: `L`, the logarithm of the number of pairs started so far (over the expert's prior).
+        square: `V`, the sum of the squares of its gains.
+        bound: `B`, the bound on the gains.
+        Q: how many rates.
+
+    >>> round(block_bound(log_count=5.0, square=100.0, bound=1.0, Q=10), 2)
+    47.43
+    """
+    return max(
+        4 * bound * log_count, 3 / math.sqrt(2) * math.sqrt(log_count * square), 2 * square / (bound * 2.0**Q)
+    )
+
+
+def theorem_1(trace: Trace, first: int, last: int) -> Bound:
+    """Theorem 1: how far the decisions can be behind the experts on an interval, by its gradients alone.
+
+    `V <= D_2^2 (tr G^(1/2))^2` with `G` the sum of `g g^T` over the interval: the smallest
+    `d sum g^T H^-1 g` over matrices of trace `d` is `(tr G^(1/2))^2`.
+
+    >>> import numpy as np
+    >>> from samuel.online import Samuel, Ball, play, theory
+    >>> gradients = np.random.default_rng(0).normal(size=(256, 2)) / 4
+    >>> gradients /= np.maximum(1, np.linalg.norm(gradients, axis=1, keepdims=True))
+    >>> trace = play(Samuel(2, Ball(1.0), gradient_bound=1.0), gradients)
+    >>> theory.theorem_1(trace, 0, 255).tiles
+    6
+    """
+    _, diameter, matrix_root = _spread(trace, first, last)
+    return _experts_bound(trace, first, last, diameter * matrix_root)
+
+
+def corollary_1(trace: Trace, first: int, last: int) -> Bound:
+    """Corollary 1: the regret against any fixed point on an interval, for full-matrix Adagrad experts.
+
+    `(D_2^2 / (2 lr) + lr) sqrt(n) tr G^(1/2)` for the best of the learning rates, added to Theorem 1.
+    """
+    base = _only_base(trace, AdagradFull, "corollary_1")
+    _, diameter, matrix_root = _spread(trace, first, last)
+    choice = theorem_1(trace, first, last)
+    dim, rates = trace.rule.dim, _rates(trace)
+    # What `delta` and the care for rounding add to the trace of the matrix.
+    raised = math.sqrt(choice.tiles) * matrix_root + choice.tiles * dim * math.sqrt(base.delta)
+    raised *= 1 + dim * float(matrix_metric(np.ones(1), 0.0)[0] - 1)
+    factor = float(np.min(diameter**2 / (2 * rates) + rates))
+    inexact = float(trace.arrays["error"][trace.interval_slice(first, last)].max(axis=(1, 2)).sum() / rates.min())
+    return _with_base(choice, factor * raised + inexact)
+
+
+def corollary_3(trace: Trace, first: int, last: int) -> Bound:
+    """Corollary 3: the regret against any fixed point on an interval, for diagonal Adagrad experts.
+
+    `sum_i (D_i^2 / (2 lr) + lr) sqrt(n S_i)` for the best of the learning rates, with `S_i` the sum of `g_i^2`, added
+    to `R_1` with `V <= (sum_i D_i sqrt(S_i))^2` (Minkowski's inequality).
+    """
+    base = _only_base(trace, Adagrad, "corollary_3")
+    widths = np.asarray(trace.rule.domain.widths(trace.rule.dim))
+    squares, _, _ = _spread(trace, first, last)
+    choice = _experts_bound(trace, first, last, float(widths @ np.sqrt(squares)))
+    rates = _rates(trace)
+    roots = diagonal_metric(choice.tiles * squares, 0.0) + choice.tiles * math.sqrt(base.delta)
+    bounds = [float(np.sum((widths**2 / (2 * rate) + rate) * roots)) for rate in rates]
+    return _with_base(choice, min(bounds))
+
+
+def _experts_bound(trace: Trace, first: int, last: int, root_of_squares: float) -> Bound:
+    rule = _known_scale(trace)
+    tiles = list(rule.cover.tile(first, last))
+    served = [tile for tile in tiles if tile.slot is not None]
+    n, gap = len(served), rule.bound * (len(tiles) - len(served))
+    started = float(trace.needed("started")[last - trace.first])
+    log_count = math.log(started / min(rule.prior))
+    square = root_of_squares**2
+    weights = (
+        4 * n * rule.bound * log_count
+        + 3 / math.sqrt(2) * math.sqrt(n * log_count * square)
+        + 2 * square / (rule.bound * 2.0**rule.Q)
+    )
+    return Bound(weights + gap, weights, 0.0, gap, n)
+
+
+def _with_base(choice: Bound, base: float) -> Bound:
+    return choice._replace(total=choice.weights + base + choice.gap, base=base)
+
+
+def _spread(trace: Trace, first: int, last: int) -> tuple[np.ndarray, float, float]:
+    """`S_i`, the Euclidean diameter, and `tr G^(1/2)` of an interval."""
+    gradients = trace.needed("gradient")[trace.interval_slice(first, last)].astype(float)
+    singular_values = np.linalg.svd(gradients, compute_uv=False)
+    return np.sum(gradients**2, axis=0), trace.rule.domain.diameter(trace.rule.dim), float(np.sum(singular_values))
+
+
+def _rates(trace: Trace) -> np.ndarray:
+    rule: Any = trace.rule
+    return np.asarray([base.learning_rate for base in rule.experts])
+
+
+def _known_scale(trace: Trace) -> Any:
+    rule: Any = trace.rule
+    if not getattr(rule, "bound", 0.0) or rule.feedback != "linear" or rule.combine != "average":
+        raise ValueError(
+            "the theorem speaks of SAMUEL with a known gradient_bound, linear feedback and averaging; for any other run "
+            "ask for trace.certificate(first, last)"
+        )
+    if np.any(trace.needed("used") != 1.0):
+        raise ValueError(
+            f"a gradient exceeded gradient_bound={rule.bound / rule.domain.diameter(rule.dim):g}, so the theorem's "
+            "condition does not hold; the certificate does"
+        )
+    return rule
+
+
+def _only_base(trace: Trace, kind: type, name: str) -> Any:
+    rule: Any = trace.rule
+    for base in getattr(rule, "experts", ()):
+        if type(base) is not kind:
+            raise ValueError(f"{name} is about {kind.__name__} experts, got {base!r}")
+    return _known_scale(trace).experts[0]

@@ -167,7 +167,7 @@ class Trace:
     def sums(self) -> dict[str, np.ndarray]:
         """Running sums over the rounds, from which those of any interval follow by a difference."""
         gains = self._needed("gains")
-        bad = ~np.isfinite(gains)
+        bad = ~(np.isfinite(gains) & (self._needed("p") > 0))  # broken down, or its slot not open
         clean = np.where(bad, 0.0, gains)
         used = clean * self._needed("used")[..., None, None]
         parts = {"bad": bad, "gain": clean, "square": used**2, "slack": clean - used}

@@ -1,0 +1,236 @@
+"""One HTML page that reports a contest: self-contained, so that it can be kept, mailed and opened offline."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from samuel.studies.contest import LEARNERS, RATES, Contest, Report, Result
+from samuel.studies.figures import Drawing, drawings, number
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: heads, and rows of a name and cells. `short` has heads for a narrow terminal."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    short: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page shows of one contest."""
+
+    contest: Contest
+    table: Table
+    findings: tuple[str, ...]
+    growth: Table | None
+    rounding: tuple[str, ...]
+    drawings: tuple[Drawing, ...]
+
+
+def render(report: Report) -> str:
+    """The page as text: tables, figures and how to make it again."""
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    template = files("samuel.studies").joinpath("templates", "report.html").read_text(encoding="utf-8")
+    sections = [section(contest) for contest in report.contests]
+    return environment.from_string(template).render(
+        report=report,
+        sections=sections,
+        learners=[LEARNERS[name] for name in LEARNERS if any(name in _names(s.contest) for s in sections)],
+        rates=[f"{rate:g}" for rate in RATES],
+        plotly=_script(get_plotlyjs()),
+        figures=_script(
+            "[" + ",".join(f'["{d.name}",{d.figure.to_json()}]' for s in sections for d in s.drawings) + "]"
+        ),
+    )
+
+
+def section(contest: Contest) -> Section:
+    """The tables, sentences and figures of one contest."""
+    return Section(
+        contest,
+        results_table(contest),
+        findings(contest),
+        growth_table(contest),
+        rounding(contest),
+        tuple(drawings(contest)),
+    )
+
+
+def results_table(contest: Contest) -> Table:
+    """What every learner lost: in all, and on its worst intervals, with what is proved about those."""
+    short, long = contest.lengths
+    results = contest.results
+    columns = [
+        [Cell("none" if r.rate is None else f"{r.rate:g}") for r in results],
+        _column(results, lambda r: r.total),
+        *(
+            column
+            for length in (short, long)
+            for column in (
+                _column(results, lambda r, n=length: r.worst_on(n).regret, _where(length)),
+                _column(results, lambda r, n=length: r.worst_on(n).certificate, _where(length)),
+            )
+        ),
+        _column(results, lambda r: r.microseconds),
+    ]
+    rows = [(r.label, tuple(column[place] for column in columns)) for place, r in enumerate(results)]
+    rows.append(("best fixed point", (Cell(""), Cell(number(contest.best_fixed)), *[Cell("")] * 5)))
+    return Table(
+        (
+            "learner",
+            "rate",
+            "total loss",
+            f"worst regret, {short} rounds",
+            "its certificate",
+            f"worst regret, {long} rounds",
+            "its certificate",
+            "µs a round",
+        ),
+        tuple(rows),
+        (
+            "",
+            "rate",
+            "total loss",
+            f"regret {short}",
+            "bound on it",
+            f"regret {long}",
+            "bound on it",
+            "µs a round",
+        ),
+    )
+
+
+def growth_table(contest: Contest) -> Table | None:
+    """Total loss for runs of several lengths."""
+    growth = contest.growth
+    if growth is None:
+        return None
+    places = range(len(growth.rounds))
+    lowest = [number(min(totals[place] for totals in growth.totals.values())) for place in places]
+    rows = [
+        (label, tuple(Cell(number(totals[i]), best=number(totals[i]) == lowest[i]) for i in places))
+        for label, totals in growth.totals.items()
+    ]
+    rows.append(("best fixed point", tuple(Cell(number(growth.best_fixed[i])) for i in places)))
+    return Table(("rounds", *(f"{rounds}" for rounds in growth.rounds)), tuple(rows))
+
+
+def rounding(contest: Contest) -> tuple[str, ...]:
+    """Learners whose total loss differs between the contest and the same run among those of several lengths.
+
+    The two are the same but for the order in which numbers are added up.
+    """
+    growth = contest.growth
+    if growth is None or contest.rounds not in growth.rounds:
+        return ()
+    place = growth.rounds.index(contest.rounds)
+    return tuple(r.label for r in contest.results if number(r.total) != number(growth.totals[r.label][place]))
+
+
+def findings(contest: Contest) -> tuple[str, ...]:
+    """What one sees in the numbers, in sentences made from them."""
+    ranked = sorted(contest.results, key=lambda result: result.total)
+    best = [result for result in ranked if number(result.total) == number(ranked[0].total)]
+    said = [
+        f"Lowest total loss: {number(best[0].total)}, by {_named(best)}. The best fixed point of the whole "
+        f"run loses {number(contest.best_fixed)}."
+    ]
+    if len(best) < len(ranked):
+        said[0] += f" Highest: {number(ranked[-1].total)}, by {_named(ranked[-1:])}."
+    ours = next((result for result in ranked if result.learner.startswith("samuel")), None)
+    rivals = [result for result in ranked if not result.learner.startswith("samuel")]
+    if ours is not None and rivals:
+        said.append(
+            f"{ours.label}, to which no learning rate was given, loses {number(ours.total)}: "
+            f"{_compared(ours.total, rivals[0].total)} {_named(rivals[:1])}."
+        )
+        tried = [total for result in rivals for _, total in result.tried]
+        if tried:
+            behind = sum(total > ours.total for total in tried)
+            said.append(
+                f"The others tried {len(tried)} runs with a rate of the list; {behind} of them lost more "
+                f"than {ours.label}."
+            )
+    return tuple(said)
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file whole or not at all, making the folders it needs.
+
+    Raises:
+        OSError: if it cannot be written; nothing is left behind then, and an older file stays as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def _names(contest: Contest) -> Iterable[str]:
+    return [result.learner for result in contest.results]
+
+
+def _column(
+    results: tuple[Result, ...],
+    value: Callable[[Result], float | None],
+    hint: Callable[[Result], str] = lambda result: "",
+) -> list[Cell]:
+    values = [value(result) for result in results]
+    known = [v for v in values if v is not None]
+    lowest = number(min(known)) if known else None
+    return [
+        Cell(number(v), best=v is not None and number(v) == lowest, hint=hint(result))
+        for v, result in zip(values, results, strict=True)
+    ]
+
+
+def _where(length: int) -> Callable[[Result], str]:
+    def hint(result: Result) -> str:
+        worst = result.worst_on(length)
+        return f"rounds {worst.first} to {worst.last}"
+
+    return hint
+
+
+def _named(results: Iterable[Result]) -> str:
+    return " and ".join(r.label if r.rate is None else f"{r.label} with rate {r.rate:g}" for r in results)
+
+
+def _compared(ours: float, theirs: float) -> str:
+    if number(ours) == number(theirs):
+        return "as much as"
+    if ours < theirs:
+        return f"{number(theirs / ours)} times less than"
+    return f"{number(ours / theirs)} times as much as"
+
+
+def _script(text: str) -> Markup:
+    """Text that may stand inside a script element: nothing in it may look like the element's end."""
+    return Markup(text.replace("</", "<\\/").replace("<!--", "<\\!--"))
