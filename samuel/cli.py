@@ -257,9 +257,10 @@ def _page() -> Any:
     try:
         from samuel.studies import page
     except ModuleNotFoundError as error:
-        if error.name not in ("plotly", "jinja2", "markupsafe"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("plotly", "jinja2", "markupsafe"):
             raise
-        sys.exit(f'The report needs {error.name}, which is not installed: pip install "samuel[studies]"')
+        sys.exit(f'The report needs {missing}, which is not installed: pip install "samuel[studies]"')
     return page
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import array_api_compat
-import array_api_compat.numpy as numpy_namespace
 import numpy as np
 
 Array = Any
@@ -23,10 +22,10 @@ def namespace(array: Array) -> Any:
 
     >>> import numpy as np
     >>> namespace(np.zeros(3)).__name__
-    'array_api_compat.numpy'
+    'numpy'
     """
-    if type(array) is np.ndarray:  # the common case, decided without the general look-up
-        return numpy_namespace
+    if isinstance(array, np.ndarray | np.generic):  # NumPy 2 follows the standard itself
+        return np
     return array_api_compat.array_namespace(array)
 
 
@@ -105,6 +104,15 @@ def log_add(a: Array, b: Array) -> Array:
         return anchor + xp.log(xp.exp(a - anchor) + xp.exp(b - anchor))
 
 
+def inner(points: Array, vector: Array) -> Array:
+    """`<point, vector>` for points `(..., m, n, d)` and one vector `(..., d)` per stream: `(..., m, n)`."""
+    if type(points) is np.ndarray:
+        return np.vecdot(points, vector[..., None, None, :])
+    *batch, m, n, dim = points.shape
+    # As a product of a matrix and a column: one pass over the points.
+    return matmul(points.reshape((*batch, m * n, dim)), vector[..., None]).reshape((*batch, m, n))
+
+
 def constant(table: np.ndarray, like: Array) -> Array:
     """A table of numbers as an array of the library, dtype and device of another."""
     if type(like) is np.ndarray:
@@ -117,6 +125,8 @@ def constant(table: np.ndarray, like: Array) -> Array:
 
 def matmul(a: Array, b: Array) -> Array:
     """Matrix product in full precision: an accelerator may otherwise round weights to a few digits."""
+    if type(a) is np.ndarray:
+        return np.matmul(a, b)
     xp = namespace(a)
     if xp.__name__.startswith("jax"):
         return xp.matmul(a, b, precision="highest")

@@ -19,11 +19,10 @@ def average(points: Array, p: Array) -> Array:
     >>> average(np.array([[[0.0, 2.0], [4.0, 2.0]]]), np.array([[0.25, 0.75]]))
     array([3., 2.])
     """
-    xp = namespace(points)
     *batch, slots, experts, dim = points.shape
     # As a product of a row and a matrix: one pass, no array of all the weighted points.
-    rows = xp.reshape(p, (*batch, 1, slots * experts))
-    return matmul(rows, xp.reshape(points, (*batch, slots * experts, dim)))[..., 0, :]
+    row = p.reshape((*batch, 1, slots * experts))
+    return matmul(row, points.reshape((*batch, slots * experts, dim)))[..., 0, :]
 
 
 def best(points: Array, p: Array) -> Array:

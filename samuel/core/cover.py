@@ -278,7 +278,9 @@ def _positive(name: str, value: Any) -> None:
 
 def _beside(t: Array, table: np.ndarray) -> Array:
     """The table as an array of the library that `t` belongs to."""
-    return table if isinstance(t, int) else namespace(t).asarray(table)
+    if isinstance(t, int | np.ndarray | np.generic):
+        return table
+    return namespace(t).asarray(table.copy())  # a copy, because torch does not take what is not to be written
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from samuel.core.arrays import Array, matmul, namespace
+from samuel.core.arrays import Array, inner, namespace
+
+
+_ROUNDINGS = 64
+"""How many roundings of a loss's size a gain is made of, at most."""
 
 
 class Linear(NamedTuple):
@@ -30,12 +34,13 @@ class Linear(NamedTuple):
 
     def gains(self, decision: Array, points: Array) -> Array:
         """`<g, x - x(e)>` for the points `x(e)` of shape `(..., slots, experts, d)`."""
-        *batch, slots, experts, dim = points.shape
-        # As a product of a matrix and a column: one pass over the points.
-        rows = namespace(points).reshape(points, (*batch, slots * experts, dim))
-        theirs = matmul(rows, self.gradient[..., None]).reshape((*batch, slots, experts))
-        ours = (self.gradient * decision).sum(-1)
-        return ours[..., None, None] - theirs
+        ours = namespace(self.gradient).vecdot(self.gradient, decision)
+        return ours[..., None, None] - inner(points, self.gradient)
+
+    def rounding(self, decision: Array) -> Array:
+        """Gains up to this size may be nothing but rounding."""
+        sizes = abs(self.gradient * decision)
+        return _ROUNDINGS * namespace(sizes).finfo(sizes.dtype).eps * sizes.sum(-1)
 
     @property
     def expert_gradients(self) -> Array:
@@ -57,6 +62,10 @@ class Loss(NamedTuple):
         """`l(x) - l(x(e))`."""
         return self.loss[..., None, None] - self.losses
 
+    def rounding(self, decision: Array) -> Array:
+        """Gains up to this size may be nothing but rounding."""
+        return _rounding_of(self.loss)
+
     @property
     def expert_gradients(self) -> Array:
         """The gradient each expert learns from, shape `(..., 1, 1, d)`: the one at the decision."""
@@ -77,10 +86,18 @@ class Full(NamedTuple):
         """`l(x) - l(x(e))`."""
         return self.loss[..., None, None] - self.losses
 
+    def rounding(self, decision: Array) -> Array:
+        """Gains up to this size may be nothing but rounding."""
+        return _rounding_of(self.loss)
+
     @property
     def expert_gradients(self) -> Array:
         """The gradient each expert learns from: its own."""
         return self.gradients
+
+
+def _rounding_of(loss: Array) -> Array:
+    return _ROUNDINGS * namespace(loss).finfo(loss.dtype).eps * abs(loss)
 
 
 Feedback = Linear | Loss | Full

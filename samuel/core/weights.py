@@ -35,7 +35,6 @@ from samuel.core.arrays import (
     log_add,
     matmul,
     namespace,
-    where_needed,
 )
 
 
@@ -50,6 +49,8 @@ class Weights(NamedTuple):
     """`v` of every pair in units of `exp(log_unit)`, `(..., slots, experts, Q)`; 0 = closed or removed."""
     weight: Array
     """Of every expert, `B sum_q eta_q v` in the same units, `(..., slots, experts)`."""
+    mass: Array
+    """The sum of the experts' weights, shape `(...)`."""
     log_unit: Array
     """Logarithm of the unit, shape `(...)`."""
     log_ended: Array
@@ -114,6 +115,7 @@ def begin(prior: Array, slots: int, Q: int, batch: tuple[int, ...] = (), bound: 
     return Weights(
         value=xp.zeros((*batch, slots, prior.shape[-1], Q), **like),
         weight=xp.zeros((*batch, slots, prior.shape[-1]), **like),
+        mass=xp.zeros(batch, **like),
         log_unit=xp.zeros(batch, **like),
         log_ended=xp.full(batch, -math.inf, **like),
         started=xp.zeros(batch, **like),
@@ -149,7 +151,7 @@ def shares(weights: Weights) -> Array:
     >>> shares(weights)
     array([[0.625, 0.375]])
     """
-    return weights.weight / weights.weight.sum((-2, -1))[..., None, None]
+    return weights.weight / weights.mass[..., None, None]
 
 
 def log_total(weights: Weights) -> Array:
@@ -157,7 +159,7 @@ def log_total(weights: Weights) -> Array:
     return log_add(weights.log_ended, weights.log_unit + _log(weights.value.sum((-3, -2, -1))))
 
 
-def judge(weights: Weights, gains: Array) -> tuple[Weights, Judged]:
+def judge(weights: Weights, gains: Array, rounding: Array | float = 0.0) -> tuple[Weights, Judged]:
     """Reward every expert for its gain in this round.
 
     A gain that is nan or infinite takes the expert's weight away until its slot restarts. If a stream has no
@@ -167,6 +169,7 @@ def judge(weights: Weights, gains: Array) -> tuple[Weights, Judged]:
     Args:
         weights: the weights the decision was made with.
         gains: `r(e)`, shape `(..., slots, experts)`; ignored where an expert does not take part.
+        rounding: gains up to this size may be nothing but rounding, and do not set the scale.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(3), slots=1, Q=4, bound=1.0), np.array([True]), np.ones(3))
@@ -175,22 +178,25 @@ def judge(weights: Weights, gains: Array) -> tuple[Weights, Judged]:
     array([[0.589, 0.411, 0.   ]])
     """
     xp = namespace(gains)
-    taking_part = weights.weight > 0
-    good = xp.isfinite(gains) & taking_part
-    gains = xp.where(good, gains, 0.0)
-    healthy = xp.any(good, axis=(-2, -1))
-    good = _keeping(good, taking_part, healthy)
-
-    largest = xp.max(xp.abs(gains), axis=(-2, -1))
-    bound = weights.bound
+    value, bound, mass = weights.value, weights.bound, weights.mass
+    good = weights.weight > 0
+    sizes = xp.abs(xp.where(good, gains, 0.0))
+    largest = xp.max(sizes, axis=(-2, -1))
+    healthy = largest < _largest(value)  # False for nan
+    if is_traced(healthy) or not healthy.all():  # someone is bad: look who
+        good = good & (sizes < _largest(value))
+        healthy = xp.any(good, axis=(-2, -1))
+        good = _keeping(good, weights.weight > 0, healthy)
+        value = xp.where(good[..., None], value, 0.0)
+        largest = xp.max(xp.where(good & healthy[..., None, None], sizes, 0.0), axis=(-2, -1))
     # Gains over their bound, or over the largest of them if that is more; 0 in the round that sets the scale.
-    inverse = 1 / xp.where(bound > 0, xp.maximum(bound, largest), math.inf)
-    relative = (gains * inverse[..., None, None])[..., None] * _fractions(weights.value)
-    mass = weights.weight.sum((-2, -1))
-    value = weights.value * (1 + relative) * xp.where(good, 1 / mass[..., None, None], 0.0)[..., None]
-    value = xp.maximum(value, xp.where(good, _smallest(value), 0.0)[..., None])
-    weights = _weighed(weights, value, weights.log_unit + xp.log(mass))
-    return weights, Judged(used=bound * inverse, largest=largest, healthy=healthy)
+    unit = xp.where(bound > 0, xp.maximum(bound, largest), math.inf)
+    relative = xp.where(good & healthy[..., None, None], gains, 0.0) / unit[..., None, None]
+    value = value * ((1 + relative[..., None] * _fractions(value)) / mass[..., None, None, None])
+    value = xp.maximum(value, xp.where(good, _smallest(value), xp.zeros_like(gains))[..., None])
+    after = _weighed(weights, value, weights.log_unit + xp.log(mass))
+    largest = xp.where((bound > 0) | (largest > rounding), largest, 0.0)
+    return after, Judged(used=bound / unit, largest=largest, healthy=healthy)
 
 
 def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False) -> Weights:
@@ -212,7 +218,7 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     xp = namespace(weights.value)
     mask = along_slots(xp.asarray(starts), weights.value, batch_axes=weights.value.ndim - 3)
     # Old and new in one unit: whichever of the two is larger.
-    log_mass = weights.log_unit + _log(weights.weight.sum((-2, -1)))
+    log_mass = weights.log_unit + _log(weights.mass)
     log_unit = xp.maximum(log_mass, xp.zeros_like(log_mass))
     old = weights.value * xp.exp(weights.log_unit - log_unit)[..., None, None, None]
     new = prior[:, None] * xp.exp(-log_unit)[..., None, None, None]
@@ -274,10 +280,12 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     xp = namespace(weights.value)
     value, bound, Q = weights.value, weights.bound, weights.value.shape[-1]
     unknown = bound <= 0
-    ratio = xp.where(unknown | (largest <= bound), 1.0, largest / xp.where(unknown, 1.0, bound))
-    doublings = xp.ceil(xp.log2(ratio))
-    doublings = xp.where(bound * 2.0**doublings < largest, doublings + 1, doublings)  # log2 may round down
-    doublings = xp.where(unknown, 0.0, doublings)
+    fits = unknown | (largest <= bound)
+    doublings = xp.ceil(xp.log2(xp.where(fits, 1.0, largest)) - xp.log2(xp.where(fits, 1.0, bound)))
+    doublings = xp.minimum(doublings, Q + 1.0)  # beyond Q no rate is left, and nothing needs to be a power of two
+    doublings = xp.where(bound * 2.0**doublings < largest, xp.minimum(doublings + 1, Q + 1.0), doublings)
+    doublings = xp.where(fits, 0.0, doublings)
+    raised = xp.where(unknown | (doublings > Q), largest, bound * 2.0**doublings)
 
     places = xp.arange(Q, dtype=value.dtype)
     source = places + doublings[..., None]  # place q takes over from place q + doublings
@@ -290,14 +298,17 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     weights = weights._replace(
         log_ended=log_add(weights.log_ended, weights.log_unit + _log(dropped)),
         started=weights.started + births,
-        bound=xp.where(unknown, largest, bound * 2.0**doublings),
+        bound=raised,
     )
     return _weighed(weights, value, weights.log_unit)
 
 
 def _weighed(weights: Weights, value: Array, log_unit: Array) -> Weights:
     """The weights with other values, and every expert's weight that follows from them."""
-    return weights._replace(value=value, weight=matmul(value, _fractions(value)), log_unit=log_unit)
+    weight = matmul(value, _fractions(value))
+    return Weights(
+        value, weight, weight.sum((-2, -1)), log_unit, weights.log_ended, weights.started, weights.bound
+    )
 
 
 def _fractions(value: Array) -> Array:
@@ -318,7 +329,12 @@ def _log(array: Array) -> Array:
 
 def _smallest(value: Array) -> float:
     """A value that can still be halved and multiplied by a small rate without becoming 0."""
-    return 1e-290 if str(value.dtype).endswith("float64") else 1e-30
+    return 1e-290 if value.dtype.itemsize == 8 else 1e-30
+
+
+def _largest(value: Array) -> float:
+    """A gain from here on counts as infinite: its bound could not be doubled any more."""
+    return 1e307 if value.dtype.itemsize == 8 else 1e37
 
 
 def _nobody(healthy: Array) -> str:

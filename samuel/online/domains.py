@@ -589,7 +589,7 @@ def _nearest_in_simplex(target: Array, metric: Array, total: float) -> Array:
     turns = h * target  # coordinate i is positive while theta is below this
     # Counted from the largest, so that targets far away do not drown the total in rounding.
     turning = turns - xp.max(turns, axis=-1, keepdims=True)
-    order = xp.argsort(turning, axis=-1, descending=True)
+    order = xp.argsort(-turning, axis=-1)
     above = xp.cumulative_sum(xp.take_along_axis(turning / h, order, axis=-1), axis=-1)
     weight = xp.cumulative_sum(xp.take_along_axis(1.0 / h, order, axis=-1), axis=-1)
     theta = xp.max((above - total) / weight, axis=-1, keepdims=True)

@@ -26,6 +26,15 @@ Info = dict[str, Array]
 """What a round leaves behind for the record, by name; see `Trace` for the names."""
 
 
+WANTED = {
+    "linear": "update(gradient)",
+    "loss": "update(gradient, loss=function of a point that returns its loss)",
+    "full": "update(loss=function of a point that returns its loss and gradient)",
+}
+NOT_TOLD = np.float64(np.nan)
+"""The loss of a decision under linear feedback, where only its gradient is told."""
+
+
 @dataclass(frozen=True)
 class Rule(ABC):
     """An online learner as pure functions. Hashable, so that compiled code can be kept for equal rules.
@@ -124,6 +133,7 @@ class Learner:
         self.streams = streams
         self.dtype = np.dtype(dtype)
         self._random = np.random.default_rng(seed)
+        self._shape = (rule.dim,) if streams is None else (int(streams), rule.dim)
         self._state = rule.start(self.zero, rounds=1)
         self._tickets: dict[int, np.ndarray] = {}
         self._next_ticket = 0
@@ -132,8 +142,7 @@ class Learner:
     @property
     def zero(self) -> np.ndarray:
         """Zeros in the shape of a decision."""
-        batch = () if self.streams is None else (self.streams,)
-        return np.zeros((*batch, self.rule.dim), dtype=self.dtype)
+        return np.zeros(self._shape, dtype=self.dtype)
 
     @property
     def dim(self) -> int:
@@ -180,26 +189,30 @@ class Learner:
                 or a round past the horizon. The learner is unchanged then.
         """
         rule = self.rule
-        if rule.limit is not None and self.round >= rule.limit:
+        t = self._state.round
+        if rule.limit is not None and t >= rule.limit:
             raise ValueError(
-                f"round {self.round} is past the horizon: {type(rule).__name__} was made for {rule.limit} rounds. "
+                f"round {t} is past the horizon: {type(rule).__name__} was made for {rule.limit} rounds. "
                 "Give a larger horizon, or none."
             )
         if ticket is not None and ticket not in self._tickets:
             raise ValueError(f"no decision is waiting for ticket {ticket!r}; waiting: {sorted(self._tickets) or 'none'}")
         played = self._state.decision if ticket is None else self._tickets[ticket]
         feedback, value, slope = self._observe(gradient, loss, played)
-        random_state = self._random.bit_generator.state
-        chance = self._random.random(self.zero.shape[:-1]).astype(self.dtype) if rule.random else None
+        chance, undo = None, None
+        if rule.random:
+            undo = self._random.bit_generator.state
+            chance = self._random.random(self._shape[:-1]).astype(self.dtype)
         try:
-            state = rule.grow(self._state, self.round + 1)
-            state, info = rule.advance(state, feedback, chance, record=self._record is not None)
-        except Exception:
-            self._random.bit_generator.state = random_state
+            state, info = rule.advance(rule.grow(self._state, t + 1), feedback, chance, self._record is not None)
+        except BaseException:
+            if undo is not None:
+                self._random.bit_generator.state = undo
             raise
         if self._record is not None:
             info = {name: part for name, part in info.items() if name not in ("healthy", "usual")}
             late = np.sum(slope * (played - self._state.decision), axis=-1)
+            value = np.broadcast_to(value, self._shape[:-1])
             entry = {"decision": played, "gradient": slope, "loss": value, **info}
             if ticket is not None:
                 entry["excess"] = entry.get("excess", 0.0) + late
@@ -217,30 +230,24 @@ class Learner:
         if not self._record:
             raise ValueError("no round has been played yet, so there is no trace")
         names = self._record[0].keys() | {"excess"} if any("excess" in r for r in self._record) else self._record[0].keys()
-        rows = [{name: entry.get(name, np.zeros(self.zero.shape[:-1])) for name in names} for entry in self._record]
+        rows = [{name: entry.get(name, np.zeros(self._shape[:-1])) for name in names} for entry in self._record]
         return Trace(self.rule, {name: _stack([row[name] for row in rows]) for name in names}, stream=None)
 
     def _observe(self, gradient: Any, loss: Any, played: np.ndarray) -> tuple[Feedback, np.ndarray, np.ndarray]:
         """The feedback the rule takes, the loss of the decision played (nan if unknown) and its gradient there."""
         kind = self.rule.feedback
-        wanted = {
-            "linear": "update(gradient)",
-            "loss": "update(gradient, loss=function of a point that returns its loss)",
-            "full": "update(loss=function of a point that returns its loss and gradient)",
-        }[kind]
         if (gradient is None) != (kind == "full") or (loss is None) != (kind == "linear"):
             given = [name for name, value in (("gradient", gradient), ("loss", loss)) if value is not None]
-            raise ValueError(f"{kind} feedback is given as {wanted}; got {' and '.join(given) or 'nothing'}")
-        nothing = np.full(self.zero.shape[:-1], np.nan)
+            raise ValueError(f"{kind} feedback is given as {WANTED[kind]}; got {' and '.join(given) or 'nothing'}")
         if kind == "linear":
-            slope = self._checked(gradient, self.zero.shape, "gradient")
-            return Linear(slope), nothing, slope
+            slope = self._checked(gradient, self._shape, "gradient")
+            return Linear(slope), NOT_TOLD, slope
         if not callable(loss):
             raise ValueError(f"loss must be a function of a point, got {loss!r}")
         points = self.rule.points(self._state)
         slots, experts = points.shape[-3:-1]
         places = [(k, j) for k in range(slots) for j in range(experts)]
-        scalars, vectors = self.zero.shape[:-1], self.zero.shape
+        scalars, vectors = self._shape[:-1], self._shape
         if kind == "loss":
             slope = self._checked(gradient, vectors, "gradient")
             ours = self._checked(loss(self._state.decision.copy()), scalars, "loss")
@@ -258,7 +265,7 @@ class Learner:
         return full, ours, slope
 
     def _experts(self, parts: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-        batch = len(self.zero.shape) - 1
+        batch = len(self._shape) - 1
         return np.stack(parts, axis=batch).reshape(shape)
 
     @staticmethod

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
 from samuel.core import weights as mw
-from samuel.core.arrays import Array, along_slots, namespace, where_needed
+from samuel.core.arrays import Array, along_slots, constant, is_traced, namespace, where_needed
 from samuel.online.bases import Adagrad, Base, Group
 from samuel.online.bases.base import check_learning_rate
 from samuel.online.domains import Domain, Free
@@ -114,18 +116,20 @@ class SamuelRule(Rule):
         self, state: SamuelState, feedback: Feedback, chance: Array | None, record: bool, quiet: bool = False
     ) -> tuple[SamuelState, Info]:
         gains, excess = self._gains(state, feedback)
-        weights, judged = mw.judge(state.weights, gains)
+        bound = state.weights.bound
+        unknown = is_traced(bound) or bool((bound <= 0).any())
+        weights, judged = mw.judge(state.weights, gains, feedback.rounding(state.decision) if unknown else 0.0)
         points, memory, error = self._step(state, feedback)
         after = SamuelState(state.round + 1, state.decision, points, memory, weights, state.p)
         after = self._decide(after, chance)
         xp = namespace(after.decision)
-        diverged = ~xp.all(xp.isfinite(after.decision))
-        unusual = diverged | xp.any(judged.largest > state.weights.bound)
+        diverged = ~xp.isfinite(after.decision).all()
+        unusual = diverged | (judged.largest > bound).any()
         if not quiet:
             after = self._turn(after, diverged, unusual, judged.largest, chance)
         info: Info = {"healthy": judged.healthy, "usual": ~unusual}
         if record:
-            info |= {"gains": gains, "p": state.p, "used": judged.used, "bound": state.weights.bound}
+            info |= {"gains": gains, "p": state.p, "used": judged.used, "bound": bound}
             info |= {"log_total": mw.log_total(weights), "started": state.weights.started}
             if excess is not None:
                 info["excess"] = excess
@@ -155,7 +159,7 @@ class SamuelRule(Rule):
             alone = len(self.groups) == 1
             own = gradients if gradients.shape[-2] == 1 or alone else gradients[..., group.place, :]
             points = state.points if alone else state.points[..., group.place, :]
-            rates = xp.asarray(group.learning_rates, dtype=points.dtype)[:, None]
+            rates = constant(_column(group.learning_rates), points)
             stepped.append(group.base.step(points, memory, own, rates, self.domain))
         memory = tuple(step.memory for step in stepped)
         if len(stepped) == 1:
@@ -174,14 +178,15 @@ class SamuelRule(Rule):
 
         One branch for all of them, because a compiled branch costs a copy of the state.
         """
-        t, prior = state.round, self._prior(state.decision)
-        starts = None
+        t, starts = state.round, None
         if not isinstance(t, int) or t % self.cover.rhythm == 0:
             starts = namespace(state.decision).asarray(self.cover.starts(t, state.points.shape[-3]))
 
         def turn(state: SamuelState) -> SamuelState:
+            prior = self._prior(state.decision)
             state = where_needed(diverged, lambda s: self._mended(s, chance), state)
-            state = state._replace(weights=mw.widen(state.weights, largest, prior))
+            weights = where_needed(largest > state.weights.bound, lambda w: mw.widen(w, largest, prior), state.weights)
+            state = state._replace(weights=weights)
             if starts is not None:
                 state = self._restarted(state, starts, prior)
             return self._decide(state, chance)
@@ -216,7 +221,8 @@ class SamuelRule(Rule):
 
     def _decide(self, state: SamuelState, chance: Array | None) -> SamuelState:
         p = mw.shares(state.weights)
-        return state._replace(p=p, decision=self._combined(state.points, p, chance))
+        decision = self._combined(state.points, p, chance)
+        return SamuelState(state.round, decision, state.points, state.memory, state.weights, p)
 
     def _mended(self, state: SamuelState, chance: Array | None) -> SamuelState:
         """Decide again, without the experts that have diverged: they lose their weight until their slot restarts."""
@@ -359,6 +365,11 @@ class Samuel(Learner):
     def weights(self) -> Any:
         """How the decision is made up: the weight of each expert, shape `(*streams, slots, experts)`."""
         return self._state.p.copy()
+
+
+@lru_cache(maxsize=256)
+def _column(rates: tuple[float, ...]) -> np.ndarray:
+    return np.asarray(rates)[:, None]
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -217,7 +217,7 @@ def weights(contest: Contest, found: Weights) -> list[Drawing]:
             f"Heat map of {found.label}'s weight over time, one row per level. Heaviest on average: blocks "
             f"of {levels[int(mean_level.argmax())]} rounds with {mean_level.max():.0%} of the weight.",
             "Share of the weight that lies on experts whose blocks have that many rounds. A level joins when "
-            "the run is as long as one of its blocks.",
+            "the run is as long as one of its blocks. " + _brightness(found.by_level),
             half=True,
         ),
         Drawing(
@@ -226,7 +226,8 @@ def weights(contest: Contest, found: Weights) -> list[Drawing]:
             _heat_map(contest, found.at, steps, found.by_rate, "learning rate"),
             f"Heat map of {found.label}'s weight over time, one row per learning rate. Heaviest on average: "
             f"{steps[int(mean_rate.argmax())]} with {mean_rate.max():.0%} of the weight.",
-            "Share of the weight that lies on experts with that learning rate, on all levels together.",
+            "Share of the weight that lies on experts with that learning rate, on all levels together. "
+            + _brightness(found.by_rate),
             half=True,
         ),
     ]
@@ -308,6 +309,7 @@ def _heat_map(contest: Contest, at: np.ndarray, rows: list[str], values: np.ndar
             y=rows,
             z=values.astype(np.float32),
             zmin=0.0,
+            zmax=_brightest(values),
             colorscale="Cividis",
             colorbar={
                 "orientation": "h",
@@ -329,6 +331,15 @@ def _heat_map(contest: Contest, at: np.ndarray, rows: list[str], values: np.ndar
     figure.update_yaxes(type="category", showgrid=False)
     figure.update_xaxes(showgrid=False, range=[0, contest.rounds])
     return figure
+
+
+def _brightest(values: np.ndarray) -> float:
+    """The weight at which the colours end, so that a few rounds with one heavy row do not darken the rest."""
+    return float(np.percentile(values.max(axis=0), 95))
+
+
+def _brightness(values: np.ndarray) -> str:
+    return f"The brightest colour stands for {_brightest(values):.0%} and more."
 
 
 def _mark_changes(figure: go.Figure, contest: Contest) -> None:

@@ -1,0 +1,110 @@
+"""Covers: which blocks there are, when they start, and how any interval is cut into them."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samuel.core import AllIntervals, Anytime, Chosen, Fixed, Geometric
+
+COVERS = [
+    Geometric(horizon=300),
+    Geometric(horizon=300, shortest=7),
+    Anytime(shortest=1),
+    Anytime(shortest=5),
+    Fixed(13),
+    Chosen((10, 11, 200)),
+    AllIntervals(horizon=300),
+]
+covers = st.sampled_from(COVERS)
+
+
+@given(covers, st.integers(0, 299), st.integers(0, 299))
+def test_tiles_cover_any_interval_exactly_once(cover, a, b):
+    first, last = min(a, b), max(a, b)
+    rounds = [t for tile in cover.tile(first, last) for t in range(tile.first, tile.last + 1)]
+    assert rounds == list(range(first, last + 1))
+
+
+@given(covers, st.integers(0, 299), st.integers(0, 299))
+def test_a_tile_begins_where_its_block_begins_and_stays_inside(cover, a, b):
+    for tile in cover.tile(min(a, b), max(a, b)):
+        if tile.slot is None:
+            assert not cover.starts_at(tile.first)
+        else:
+            start, length = cover.block(tile.slot, tile.first)
+            assert start == tile.first
+            assert tile.last < start + length
+
+
+@given(st.integers(1, 9), st.integers(0, 5000), st.integers(0, 5000))
+def test_doubling_blocks_cut_an_interval_into_few_tiles(shortest, a, b):
+    first, last = min(a, b), max(a, b)
+    tiles = list(Anytime(shortest).tile(first, last))
+    blocks = [tile for tile in tiles if tile.slot is not None]
+    assert len(tiles) - len(blocks) < shortest
+    assert len(blocks) <= 2 * math.log2(last - first + 2) + 2
+
+
+@given(covers, st.integers(0, 299))
+def test_a_slot_starts_exactly_when_its_block_changes(cover, t):
+    slots = cover.slots(300)
+    begun = np.asarray(cover.starts(t, slots))
+    for slot in range(slots):
+        block = cover.block(slot, t)
+        assert bool(begun[slot]) == (block is not None and block[0] == t)
+
+
+@given(covers, st.integers(0, 299))
+def test_blocks_start_only_on_the_beat_of_the_rhythm(cover, t):
+    if t % cover.rhythm:
+        assert cover.starts_at(t) == []
+
+
+@given(st.integers(1, 6), st.integers(0, 1023))
+def test_anytime_restarts_with_the_horizon_form_on_the_levels_both_have_open(shortest, t):
+    anytime, horizon = Anytime(shortest), Geometric(1024, shortest)
+    slots = anytime.slots(1024)
+    for slot in range(min(slots, horizon.slots(1024))):
+        if anytime.block(slot, t) is not None:
+            assert anytime.block(slot, t) == horizon.block(slot, t)
+            assert bool(anytime.starts(t, slots)[slot]) == bool(horizon.starts(t, slots)[slot])
+
+
+@pytest.mark.parametrize("cover", COVERS, ids=str)
+def test_starts_are_the_same_for_numbers_and_for_arrays_of_any_library(cover):
+    slots = cover.slots(300)
+    compiled = jax.jit(lambda t: cover.starts(t, slots))
+    for t in (0, 1, 5, 10, 13, 64, 200, 256):
+        expected = np.asarray(cover.starts(t, slots))
+        assert np.array_equal(compiled(np.int32(t)), expected)
+        assert np.array_equal(cover.starts(torch.tensor(t), slots).numpy(), expected)
+
+
+def test_the_papers_online_study_has_eight_lengths():
+    cover = Geometric(horizon=25_600, shortest=200)
+    assert [cover.length(slot) for slot in range(cover.slots(25_600))] == [200 * 2**k for k in range(8)]
+
+
+def test_one_block_of_all_intervals_serves_any_interval_to_its_end():
+    assert all(len(list(AllIntervals(50).tile(a, b))) == 1 for a in range(50) for b in range(a, 50))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Geometric(0), "horizon.*0"),
+        (lambda: Geometric(10, shortest=-1), "shortest.*-1"),
+        (lambda: Anytime(shortest=2.5), r"shortest.*2\.5"),
+        (lambda: Fixed(True), "True"),
+        (lambda: Chosen((3, -4)), "-4"),
+        (lambda: list(Anytime().tile(5, 4)), "first=5, last=4"),
+    ],
+)
+def test_bad_values_are_named(make, named):
+    with pytest.raises(ValueError, match=named):
+        make()

@@ -1,0 +1,204 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import samuel
+from samuel import cli
+from samuel.studies.contest import LEARNERS, STREAMS, Plan
+
+QUICK = ("--rounds", "256", "--dim", "2", "--backend", "numpy")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    return tmp_path
+
+
+def call(*words):
+    return CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+def command(*words, code="from samuel.__main__ import main; main()"):
+    """The same in a process of its own."""
+    root = str(Path(samuel.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": root, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    words = [sys.executable, "-c", code, *words]
+    return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=120, check=False)
+
+
+def flat(text):
+    """Text without the frame and the line ends that a terminal puts into it."""
+    return re.sub(r"[\s│╭╮╰╯─]+", " ", text)
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_demo_prints_the_tables_and_writes_a_report(here, monkeypatch):
+    monkeypatch.setattr(cli, "DEMO", replace(cli.DEMO, rounds=256, dim=2, backend="numpy"))
+    result = call("demo")
+    assert result.exit_code == 0, result.output
+    assert files(here) == ["samuel-demo/report.html"]
+    for stream in STREAMS.values():
+        assert f"{stream.label}: 256 rounds" in result.stdout
+        for name in stream.learners:
+            assert LEARNERS[name].label in result.stdout
+    assert result.stdout.splitlines()[-1] == f"Report: {here / 'samuel-demo' / 'report.html'}"
+    assert (here / "samuel-demo" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_demo_plays_the_streams_in_full():
+    assert Plan() == cli.DEMO
+    assert cli.DEMO.rounds == 4096
+
+
+def test_play_in_a_process_of_its_own(here):
+    done = command("play", *QUICK, "--stream", "two-valleys", "--learner", "ogd", "--learner", "samuel")
+    assert done.returncode == 2  # --dim has nothing to apply to
+    quick = ("--rounds", "256", "--backend", "numpy", "--stream", "two-valleys", "--learner", "samuel")
+    done = command("play", *quick)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "SAMUEL" in done.stdout
+    assert files(here) == ["samuel-play/report.html"]
+
+
+def test_play_prints_json_and_nothing_else_on_standard_output(here):
+    result = call(
+        "play", *QUICK, "--learner", "samuel", "--learner", "ogd-inverse", "--json", "--out", "a/b.html"
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [stream["stream"] for stream in found["streams"]] == ["two-valleys", "drift"]
+    for stream in found["streams"]:
+        assert [learner["learner"] for learner in stream["learners"]] == ["samuel", "ogd-inverse"]
+        assert all(learner["total_loss"] > 0 for learner in stream["learners"])
+    assert found["report"] == str(here / "a" / "b.html")
+    assert found["command"].startswith("samuel play --rounds 256 --dim 2 --seed 0 --learner samuel")
+    assert result.stderr == f"Report: {here / 'a' / 'b.html'}\n"
+
+
+def test_quiet_says_only_where_the_report_is(here):
+    result = call("play", *QUICK, "--stream", "drift", "--learner", "ogd-inverse", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert result.output == f"Report: {here / 'samuel-play' / 'report.html'}\n"
+
+
+def test_the_seed_and_the_order_of_learners_are_kept(here):
+    def totals(*words):
+        result = call("play", *QUICK, "--stream", "drift", "--json", *words)
+        (stream,) = json.loads(result.stdout)["streams"]
+        return [(learner["learner"], learner["total_loss"]) for learner in stream["learners"]]
+
+    ours = ("--learner", "ogd-inverse", "--learner", "adagrad", "--learner", "ogd-inverse")
+    once = totals(*ours)
+    assert [name for name, _ in once] == ["ogd-inverse", "adagrad"]
+    assert totals(*ours) == once
+    assert totals(*ours, "--seed", "1") != once
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--rounds", "255"), "rounds must be a whole number from 256 to 65536, got 255"),
+        (("--rounds", "many"), "'many' is not a whole number"),
+        (("--rounds", "1e3"), "'1e3' is not a whole number"),
+        (("--dim", "0"), "dim must be a whole number from 1 to 100, got 0"),
+        (("--dim", "3", "--stream", "two-valleys"), "3: two-valleys has one dimension"),
+        (("--seed", "-4"), "got -4"),
+        (("--stream", "river"), "stream 'river' is not known: choose from two-valleys, drift"),
+        (("--learner", "sgd"), "learner 'sgd' is not known: choose from ogd,"),
+        (("--backend", "torch"), "backend 'torch' is not known: choose from auto, jax, numpy"),
+        (("--colour", "red"), "--colour"),
+    ],
+)
+def test_bad_values_are_refused_before_any_work(here, monkeypatch, words, message):
+    monkeypatch.setattr(cli, "run", lambda *_: pytest.fail("work was done"))
+    result = call("play", *words)
+    assert result.exit_code == 2
+    assert message in flat(result.stderr)
+    assert "Traceback" not in result.output
+    assert files(here) == []
+
+
+def test_a_place_where_no_report_can_be_is_refused_before_any_work(here, monkeypatch):
+    monkeypatch.setattr(cli, "run", lambda *_: pytest.fail("work was done"))
+    (here / "folder").mkdir()
+    (here / "file").write_text("mine")
+    os.mkfifo(here / "pipe")
+    for out, message in (
+        ("folder", "folder is a folder; name a file in it, such as"),
+        ("file/report.html", "file is a file, not a folder"),
+        ("pipe", "pipe is not a plain file"),
+    ):
+        for name in ("demo", "play"):
+            result = call(name, "--out", out)
+            assert result.exit_code == 2
+            assert message in flat(result.stderr)
+    assert files(here) == ["file"]
+    assert (here / "file").read_text() == "mine"
+
+
+def test_a_report_that_cannot_be_written_is_an_error_without_a_traceback(here, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    result = call("play", *QUICK, "--stream", "drift", "--learner", "ogd-inverse")
+    assert result.exit_code == 1
+    assert "could not be written" in result.stderr
+    assert "No space left on device" in result.stderr
+    assert "Traceback" not in result.output
+    assert files(here) == []
+
+
+def test_an_interrupt_ends_with_130_and_leaves_nothing(here):
+    code = """
+import os, signal
+from samuel import cli
+run = cli.run
+cli.run = lambda plan, tell: run(plan, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+cli.main()
+"""
+    done = command("play", *QUICK, "--out", str(here / "report.html"), code=code)
+    assert done.returncode == 130
+    assert "Interrupted" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert files(here) == []
+
+
+def test_the_version_is_shown():
+    result = call("--version")
+    assert (result.exit_code, result.output) == (0, f"samuel {samuel.__version__}\n")
+
+
+def test_help_names_every_command_and_every_choice(here):
+    assert "demo" in call("--help").output
+    assert "play" in call().output
+    text = flat(call("play", "--help").output)
+    for word in (*STREAMS, *LEARNERS, "--rounds", "--dim", "--seed", "--out", "--json", "--quiet"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("missing", "hint"), [("typer", "The samuel command needs typer"), ("plotly", "The report needs plotly")]
+)
+def test_what_is_not_installed_is_named(here, missing, hint):
+    code = f"import sys; sys.modules[{missing!r}] = None; from samuel.__main__ import main; main()"
+    done = command("demo", code=code)
+    assert done.returncode == 1
+    assert hint in done.stderr
+    assert 'pip install "samuel[studies]"' in done.stderr
+    assert "Traceback" not in done.stderr
+    assert files(here) == []
