@@ -30,6 +30,7 @@ import numpy as np
 from samuel.core.arrays import (
     Array,
     along_slots,
+    computed,
     constant,
     is_traced,
     log_add,
@@ -159,7 +160,9 @@ def log_total(weights: Weights) -> Array:
     return log_add(weights.log_ended, weights.log_unit + _log(weights.value.sum((-3, -2, -1))))
 
 
-def judge(weights: Weights, gains: Array, rounding: Array | float = 0.0) -> tuple[Weights, Judged]:
+def judge(
+    weights: Weights, gains: Array, rounding: Array | float = 0.0, trusting: bool = False
+) -> tuple[Weights, Judged]:
     """Reward every expert for its gain in this round.
 
     A gain that is nan or infinite takes the expert's weight away until its slot restarts. If a stream has no
@@ -170,6 +173,8 @@ def judge(weights: Weights, gains: Array, rounding: Array | float = 0.0) -> tupl
         weights: the weights the decision was made with.
         gains: `r(e)`, shape `(..., slots, experts)`; ignored where an expert does not take part.
         rounding: gains up to this size may be nothing but rounding, and do not set the scale.
+        trusting: under tracing, do not look for gains that are not finite: where `Judged.healthy` is false the
+            result is then of no use.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(3), slots=1, Q=4, bound=1.0), np.array([True]), np.ones(3))
@@ -180,18 +185,20 @@ def judge(weights: Weights, gains: Array, rounding: Array | float = 0.0) -> tupl
     xp = namespace(gains)
     value, bound, mass = weights.value, weights.bound, weights.mass
     good = weights.weight > 0
-    sizes = xp.abs(xp.where(good, gains, 0.0))
+    gains = xp.where(good, gains, 0.0)
+    sizes = xp.abs(gains)
     largest = xp.max(sizes, axis=(-2, -1))
     healthy = largest < _largest(value)  # False for nan
-    if is_traced(healthy) or not healthy.all():  # someone is bad: look who
+    if not trusting if is_traced(healthy) else not healthy.all():  # someone may be bad: look who
         good = good & (sizes < _largest(value))
         healthy = xp.any(good, axis=(-2, -1))
         good = _keeping(good, weights.weight > 0, healthy)
         value = xp.where(good[..., None], value, 0.0)
-        largest = xp.max(xp.where(good & healthy[..., None, None], sizes, 0.0), axis=(-2, -1))
+        gains = xp.where(good & healthy[..., None, None], gains, 0.0)
+        largest = xp.max(xp.abs(gains), axis=(-2, -1))
     # Gains over their bound, or over the largest of them if that is more; 0 in the round that sets the scale.
     unit = xp.where(bound > 0, xp.maximum(bound, largest), math.inf)
-    relative = xp.where(good & healthy[..., None, None], gains, 0.0) / unit[..., None, None]
+    relative = gains / unit[..., None, None]
     value = value * ((1 + relative[..., None] * _fractions(value)) / mass[..., None, None, None])
     value = xp.maximum(value, xp.where(good, _smallest(value), xp.zeros_like(gains))[..., None])
     after = _weighed(weights, value, weights.log_unit + xp.log(mass))
@@ -305,6 +312,7 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
 
 def _weighed(weights: Weights, value: Array, log_unit: Array) -> Weights:
     """The weights with other values, and every expert's weight that follows from them."""
+    value = computed(value)
     weight = matmul(value, _fractions(value))
     return Weights(
         value, weight, weight.sum((-2, -1)), log_unit, weights.log_ended, weights.started, weights.bound

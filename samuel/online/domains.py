@@ -21,7 +21,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from samuel.core.arrays import Array, iterate, namespace, where_needed
+from samuel.core.arrays import Array, is_traced, iterate, matmul, namespace, where_needed
 
 Numbers = float | tuple[float, ...]
 """One number for all coordinates, or one for each."""
@@ -61,6 +61,10 @@ class Domain(ABC):
         >>> Ball(1.0).project(np.array([3.0, 4.0]))
         array([0.6, 0.8])
         """
+
+    def tidy(self, point: Array) -> Array:
+        """Undo what rounding did to a point that is in the domain but for rounding, where that is cheap."""
+        return point
 
     @abstractmethod
     def project_diagonal(self, point: Array, metric: Array) -> Array:
@@ -188,6 +192,11 @@ class Ball(Domain):
             return point if self.radius == 1.0 else point / self.radius
         return (point - _constant(self.center, point)) / self.radius
 
+    def _outside(self, offset: Array) -> Array:
+        # A point on the sphere can be there to rounding only, of its own coordinates and of the center's.
+        largest = max(map(abs, _as_tuple(self.center)))
+        return _length(offset) > 1.0 + 4.0 * _eps(offset) * (1.0 + largest / self.radius)
+
     def _place(self, offset: Array) -> Array:
         return self.radius * offset + (0.0 if self._centered else _constant(self.center, offset))
 
@@ -205,7 +214,7 @@ class Ball(Domain):
     def project_diagonal(self, point: Array, metric: Array) -> Array:
         xp = namespace(point)
         offset = self._offset(point)
-        outside = _length(offset) > 1.0
+        outside = self._outside(offset)
 
         def repair(point: Array) -> Array:
             # Points inside are only passengers here: any point outside will do in their place.
@@ -217,7 +226,7 @@ class Ball(Domain):
     def project_matrix(self, point: Array, eigenvalues: Array, eigenvectors: Array) -> tuple[Array, Array]:
         xp = namespace(point)
         offset = self._offset(point)
-        outside = _length(offset) > 1.0
+        outside = self._outside(offset)
 
         def repair(point: Array, error: Array) -> tuple[Array, Array]:
             # In the coordinates of the eigenvectors the matrix is diagonal, and the ball is still a ball.
@@ -309,6 +318,9 @@ class Box(Domain):
         if self.high != math.inf:
             point = xp.minimum(point, _operand(self.high, point))
         return point
+
+    def tidy(self, point: Array) -> Array:
+        return self.project(point)
 
     def project_diagonal(self, point: Array, metric: Array) -> Array:
         return self.project(point)
@@ -593,19 +605,22 @@ def _nearest_in_simplex(target: Array, metric: Array, total: float) -> Array:
     above = xp.cumulative_sum(xp.take_along_axis(turning / h, order, axis=-1), axis=-1)
     weight = xp.cumulative_sum(xp.take_along_axis(1.0 / h, order, axis=-1), axis=-1)
     theta = xp.max((above - total) / weight, axis=-1, keepdims=True)
-    positive = turning > theta
 
-    # Counted once more, from the positive coordinate with the smallest weight: all numbers that enter below
-    # are then of the size of the result, however unequal the weights. Repeated because rounding may have
-    # put a coordinate on the wrong side.
-    pivot = xp.argmin(xp.where(positive, h, math.inf), axis=-1, keepdims=True)
-    raised = (turns - xp.take_along_axis(turns, pivot, axis=-1)) / h
-    nearest = raised
-    for _ in range(2):
+    # Once more for the positive coordinates alone, counted from the one with the smallest weight: all numbers
+    # that enter are then of the size of the result, however unequal the weights. Repeated until no coordinate
+    # changes sides, since rounding may have put some on the wrong one.
+    def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        positive, _, _ = carry
+        pivot = xp.argmin(xp.where(positive, h, math.inf), axis=-1, keepdims=True)
+        raised = (turns - xp.take_along_axis(turns, pivot, axis=-1)) / h
         above = xp.where(positive, raised, 0.0).sum(-1)[..., None]
         theta = (above - total) / xp.where(positive, 1.0 / h, 0.0).sum(-1)[..., None]
         nearest = xp.maximum(raised - theta / h, 0.0)
-        positive = nearest > 0
+        return nearest > 0, nearest, xp.all((nearest > 0) == positive, axis=-1)
+
+    never = theta[..., 0] > math.inf  # an array of False
+    start = (turning > theta, h * 0.0, never)
+    nearest = iterate(step, start, times=target.shape[-1], done=lambda carry: carry[2])[1]
     return nearest * (total / nearest.sum(-1)[..., None])
 
 
@@ -631,7 +646,7 @@ class _Polytope:
         self.matrix = _product(eigenvectors * eigenvalues[..., None, :], _transpose(eigenvectors))
         self.diagonal = (eigenvectors * eigenvectors * eigenvalues[..., None, :]).sum(-1)
         self.scale = xp.sqrt(self.diagonal)
-        # Ones on the diagonal make it better conditioned, and the ridge solvable whatever rounding did.
+        # Ones on the diagonal condition it better; the ridge keeps it solvable whatever rounding did to it.
         self.unit = self.matrix / (self.scale[..., :, None] * self.scale[..., None, :])
         self.identity = _identity(target)
         self.ridge = target.shape[-1] * _eps(target)
@@ -771,7 +786,7 @@ def _nearest_in_polytope(
 
     The question is only which bounds hold with equality: the nearest point of that face is then computed
     directly, exact to rounding. A few guesses settle most cases. Where they do not, Mehrotra's interior-point
-    method (1992) finds the face, in some 10 to 20 steps whatever the matrix; the guess is read off each of
+    method (1992) finds the face, in some 10 to 30 steps whatever the matrix; the guess is read off each of
     its points and is usually right long before the method itself has converged.
 
     Stops when the bound on the distance is below `eps**0.6 * sqrt(e_max) (|y - x| + |x|)`, which is relative
@@ -850,10 +865,13 @@ def _length(vector: Array) -> Array:
     if type(vector) is np.ndarray:
         try:
             with np.errstate(over="raise"):
-                return np.sqrt((vector * vector).sum(-1))[..., None]
+                return np.sqrt(np.vecdot(vector, vector))[..., None]
         except FloatingPointError:
             pass  # too long to be squared
     xp = namespace(vector)
+    if is_traced(vector):
+        # One pass, as a matrix product. A vector too long to be squared counts as infinitely long.
+        return xp.sqrt(matmul(vector * vector, xp.ones((vector.shape[-1], 1), dtype=vector.dtype)))
     largest = xp.max(abs(vector), axis=-1, keepdims=True)
     largest = xp.where(largest > 0, largest, 1.0)
     scaled = vector / largest

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from samuel.online.domains import Domain
 
 if TYPE_CHECKING:
     from samuel.online.trace import Trace
+
+Pace = Literal["careful", "quiet", "due"]
+"""How much care a round needs; see `Rule.advance`."""
 
 Info = dict[str, Array]
 """What a round leaves behind for the record, by name; see `Trace` for the names."""
@@ -61,7 +64,7 @@ class Rule(ABC):
 
     @abstractmethod
     def advance(
-        self, state: Any, feedback: Feedback, chance: Array | None, record: bool, quiet: bool = False
+        self, state: Any, feedback: Feedback, chance: Array | None, record: bool, pace: Pace = "careful"
     ) -> tuple[Any, Info]:
         """The next state, and what the round leaves for the record.
 
@@ -69,11 +72,12 @@ class Rule(ABC):
             state: the state so far.
             feedback: what the round told.
             chance: one number from [0, 1) per stream, if `random` is true.
-            record: whether anyone will read more of the info than `healthy` (whether each stream's numbers were
-                finite) and `usual`.
-            quiet: a promise that `rhythm` does not divide the round that ends, so that nothing is due. A rule may
-                then leave out whatever else is rare, and say so by a false `usual` in the info where it was not
-                to be left out: the caller will play that round again without the promise.
+            record: whether anyone will read more of the info than its entry `healthy`: whether each stream had
+                finite numbers to go on with (true if there is no such entry).
+            pace: "careful" does all that may be needed. The others are for compiled loops, in which a branch is
+                dear: a rule may leave out whatever is rare, and says by a false entry `usual` in the info where it
+                was not to be left out; the caller plays those rounds again with care. "quiet" promises that
+                `rhythm` does not divide the number of rounds completed after this one, "due" that it does.
         """
 
     def grow(self, state: Any, rounds: int) -> Any:
@@ -210,7 +214,7 @@ class Learner:
                 self._random.bit_generator.state = undo
             raise
         if self._record is not None:
-            info = {name: part for name, part in info.items() if name not in ("healthy", "usual")}
+            info.pop("healthy", None)
             late = np.sum(slope * (played - self._state.decision), axis=-1)
             value = np.broadcast_to(value, self._shape[:-1])
             entry = {"decision": played, "gradient": slope, "loss": value, **info}

@@ -12,11 +12,11 @@ import numpy as np
 
 from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
 from samuel.core import weights as mw
-from samuel.core.arrays import Array, along_slots, constant, is_traced, namespace, where_needed
+from samuel.core.arrays import Array, along_slots, computed, constant, is_traced, namespace, where_needed
 from samuel.online.bases import Adagrad, Base, Group
 from samuel.online.bases.base import check_learning_rate
 from samuel.online.domains import Domain, Free
-from samuel.online.learner import Info, Learner, Rule
+from samuel.online.learner import Info, Learner, Pace, Rule
 
 FEEDBACK = ("linear", "loss", "full")
 COMBINE = ("average", "sample", "best")
@@ -113,21 +113,25 @@ class SamuelRule(Rule):
         return state._replace(points=points, memory=memory, weights=weights, p=mw.shares(weights))
 
     def advance(
-        self, state: SamuelState, feedback: Feedback, chance: Array | None, record: bool, quiet: bool = False
+        self, state: SamuelState, feedback: Feedback, chance: Array | None, record: bool, pace: Pace = "careful"
     ) -> tuple[SamuelState, Info]:
         gains, excess = self._gains(state, feedback)
         bound = state.weights.bound
         unknown = is_traced(bound) or bool((bound <= 0).any())
-        weights, judged = mw.judge(state.weights, gains, feedback.rounding(state.decision) if unknown else 0.0)
+        rounding = feedback.rounding(state.decision) if unknown else 0.0
+        weights, judged = mw.judge(state.weights, gains, rounding, trusting=pace != "careful")
         points, memory, error = self._step(state, feedback)
+        points = computed(points)
         after = SamuelState(state.round + 1, state.decision, points, memory, weights, state.p)
         after = self._decide(after, chance)
         xp = namespace(after.decision)
         diverged = ~xp.isfinite(after.decision).all()
-        unusual = diverged | (judged.largest > bound).any()
-        if not quiet:
+        unusual = diverged | ~(judged.largest <= bound).all()
+        if pace == "careful":
             after = self._turn(after, diverged, unusual, judged.largest, chance)
-        info: Info = {"healthy": judged.healthy, "usual": ~unusual}
+        elif pace == "due":
+            after = self._decide(self._restarted(after), chance)
+        info: Info = {"healthy": judged.healthy} if pace == "careful" else {"usual": ~unusual}
         if record:
             info |= {"gains": gains, "p": state.p, "used": judged.used, "bound": bound}
             info |= {"log_total": mw.log_total(weights), "started": state.weights.started}
@@ -178,24 +182,24 @@ class SamuelRule(Rule):
 
         One branch for all of them, because a compiled branch costs a copy of the state.
         """
-        t, starts = state.round, None
-        if not isinstance(t, int) or t % self.cover.rhythm == 0:
-            starts = namespace(state.decision).asarray(self.cover.starts(t, state.points.shape[-3]))
+        t = state.round
+        due = t % self.cover.rhythm == 0
 
         def turn(state: SamuelState) -> SamuelState:
             prior = self._prior(state.decision)
             state = where_needed(diverged, lambda s: self._mended(s, chance), state)
-            weights = where_needed(largest > state.weights.bound, lambda w: mw.widen(w, largest, prior), state.weights)
+            too_large = largest > state.weights.bound
+            weights = where_needed(too_large, lambda w: mw.widen(w, largest, prior), state.weights)
             state = state._replace(weights=weights)
-            if starts is not None:
-                state = self._restarted(state, starts, prior)
-            return self._decide(state, chance)
+            return self._decide(self._restarted(state) if due is not False else state, chance)
 
-        return where_needed(unusual if starts is None else unusual | starts.any(), turn, state)
+        return where_needed(unusual | due, turn, state)
 
-    def _restarted(self, state: SamuelState, starts: Array, prior: Array) -> SamuelState:
+    def _restarted(self, state: SamuelState) -> SamuelState:
         xp = namespace(state.points)
         batch = state.decision.ndim - 1
+        starts = xp.asarray(self.cover.starts(state.round, state.points.shape[-3]))
+        prior = self._prior(state.decision)
         points = xp.where(along_slots(starts, state.points, batch), self._origin(state), state.points)
         memory = tuple(
             tuple(xp.where(along_slots(starts, old, batch), new, old) for old, new in zip(*pair, strict=True))
@@ -236,7 +240,9 @@ class SamuelRule(Rule):
         if self.combine == "sample":
             assert chance is not None, "a rule that samples is given a random number"
             return combine.sample(points, p, chance)
-        return combine.average(points, p) if self.combine == "average" else combine.best(points, p)
+        if self.combine == "best":
+            return combine.best(points, p)
+        return self.domain.tidy(combine.average(points, p))
 
     def _fresh(self, points: Array) -> tuple[tuple[Array, ...], ...]:
         """Memory of base learners that have seen nothing, for points of that shape."""
@@ -266,9 +272,9 @@ class Samuel(Learner):
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default. Bounded domains have the full guarantee.
         base: what every expert does with its gradients (`Adagrad()` by default).
-        learning_rates: candidates for the base learner; one expert per rate in every slot. By default four rates
-            that fit the domain: its width over `sqrt(2)`, and 4, 16 and 64 times less; on an unbounded domain
-            five powers of ten from 0.001.
+        learning_rates: candidates for the base learner; one expert per rate in every slot. By default six rates
+            that fit the domain: its width over `sqrt(2)`, and powers of 4 less; on an unbounded domain five
+            powers of ten from 0.001.
         learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
         cover: which stretches of time get experts of their own; `Anytime()` by default, or `Geometric(horizon)` if
             a horizon is given.
@@ -408,12 +414,12 @@ def default_learning_rates(domain: Domain, dim: int) -> tuple[float, ...]:
 
     >>> from samuel.online import Ball
     >>> [round(rate, 4) for rate in default_learning_rates(Ball(1.0), dim=2)]
-    [0.0221, 0.0884, 0.3536, 1.4142]
+    [0.0014, 0.0055, 0.0221, 0.0884, 0.3536, 1.4142]
     """
     if not domain.bounded:
         return (0.001, 0.01, 0.1, 1.0, 10.0)
     width = max(domain.widths(dim))
-    return tuple(width / math.sqrt(2) / 4.0**power for power in (3, 2, 1, 0))
+    return tuple(width / math.sqrt(2) / 4.0**power for power in (5, 4, 3, 2, 1, 0))
 
 
 def _cover(cover: Cover | None, horizon: int | None) -> Cover:

@@ -9,7 +9,7 @@ from samuel.core import Chosen, Cover, Feedback
 from samuel.core.arrays import Array, namespace
 from samuel.online.bases import Base, Group
 from samuel.online.domains import Domain, Free
-from samuel.online.learner import Info, Learner, Rule
+from samuel.online.learner import Info, Learner, Pace, Rule
 
 
 class SingleState(NamedTuple):
@@ -42,7 +42,7 @@ class SingleRule(Rule):
         return SingleState(0, decision, self.base.init(zero))
 
     def advance(
-        self, state: SingleState, feedback: Feedback, chance: Array | None, record: bool, quiet: bool = False
+        self, state: SingleState, feedback: Feedback, chance: Array | None, record: bool, pace: Pace = "careful"
     ) -> tuple[SingleState, Info]:
         gradient = feedback.expert_gradients[..., 0, 0, :]
         points, memory, error = self.base.step(

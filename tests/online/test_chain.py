@@ -1,0 +1,291 @@
+"""The certificate is never broken: regret <= linearised <= measured <= guaranteed, on every interval.
+
+Streams are random and adversarial; intervals include prefixes of blocks and those off the block grid.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from samuel.core import certificate
+from samuel.core import weights as mw
+from samuel.online import (
+    Adagrad,
+    Anytime,
+    Ball,
+    Geometric,
+    LogisticLoss,
+    Recorded,
+    Samuel,
+    ScaleFreeOGD,
+    SquaredLoss,
+    play,
+)
+from tests.online.catalogue import BASES, BOUNDED, WITH_BOUND
+
+DIM, BOUND = 3, 10.0
+
+
+def links(trace, first, last):
+    """The chain's numbers, smallest first if all is well."""
+    proof = trace.certificate(first, last)
+    assert proof.against == "any fixed point"
+    regret = trace.regret(first, last)
+    return regret, proof.linearised, proof.measured, proof.guaranteed
+
+
+def broken_links(trace, intervals):
+    """Which links of the chain are broken on which intervals, beyond rounding."""
+    found = []
+    for first, last in intervals:
+        chain = links(trace, first, last)
+        slack = 1e-7 * (1 + abs(chain[1]))
+        found += [(first, last, i) for i in range(3) if chain[i] > chain[i + 1] + slack]
+    return found
+
+
+def every_interval(rounds):
+    return itertools.combinations_with_replacement(range(rounds), 2)
+
+
+class Adversary:
+    """Sends the gradient that hurts the present decision most, and turns round when the learner has followed."""
+
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+
+    def gradients(self, learner, rounds):
+        gradients, direction = [], self.random.normal(size=learner.dim)
+        for _ in range(rounds):
+            decision = learner.predict()
+            if decision @ direction < np.min(decision) * np.sum(direction):
+                direction = self.random.normal(size=learner.dim) * np.exp(self.random.normal())
+            size = self.random.choice([0.01, 1.0, 3.0])
+            gradient = np.clip(size * direction, -5, 5)
+            learner.update(gradient)
+            gradients.append(gradient)
+        return np.stack(gradients)
+
+
+def learner_for(base, domain, known, cover=None, **options):
+    cover = Anytime(shortest=2) if cover is None else cover
+    bound = BOUND if known else None
+    return Samuel(DIM, domain, base=base, learning_rates=(0.1, 1.0), cover=cover, gradient_bound=bound, **options)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["unknown scale", "known scale"])
+@pytest.mark.parametrize("domain", BOUNDED)
+@pytest.mark.parametrize("base", WITH_BOUND)
+def test_chain_holds_on_every_interval_of_an_adversarial_run(base, domain, known):
+    learner = learner_for(BASES[base], BOUNDED[domain], known, record=True)
+    gradients = Adversary(seed=1).gradients(learner, 28)
+    trace = play(learner_for(BASES[base], BOUNDED[domain], known), gradients, backend="numpy")
+    np.testing.assert_allclose(trace.decisions, learner.trace().decisions, atol=1e-9)
+    assert not broken_links(trace, every_interval(28))
+
+
+streams = hnp.arrays(float, (20, DIM), elements=st.floats(-5, 5).map(lambda x: round(x, 3)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    streams,
+    st.sampled_from(WITH_BOUND),
+    st.sampled_from(sorted(BOUNDED)),
+    st.booleans(),
+    st.sampled_from([Anytime(shortest=1), Anytime(shortest=3), Geometric(20, shortest=2)]),
+    st.sampled_from(["warm", "cold", "inherit"]),
+)
+def test_chain_holds_on_any_linear_losses(gradients, base, domain, known, cover, newborns):
+    learner = learner_for(BASES[base], BOUNDED[domain], known, cover, newborns=newborns)
+    trace = play(learner, gradients, backend="numpy")
+    assert not broken_links(trace, every_interval(20))
+    mean_gain = np.sum(np.where(trace.weights > 0, trace.weights * trace.gains, 0.0), axis=(1, 2))
+    assert np.max(np.abs(mean_gain)) < 1e-12  # sum p r = 0
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    hnp.arrays(float, (16, DIM + 1), elements=st.floats(-2, 2)),
+    st.sampled_from(["squared", "logistic"]),
+    st.sampled_from(WITH_BOUND),
+    st.sampled_from(sorted(BOUNDED)),
+)
+def test_chain_holds_on_curved_losses(numbers, kind, base, domain):
+    features, target = numbers[:, :DIM], numbers[:, DIM]
+    if kind == "logistic":
+        stream = Recorded(LogisticLoss(), (features, np.where(target < 0, -1.0, 1.0)))
+    else:
+        stream = Recorded(SquaredLoss(), (features, target))
+    trace = play(learner_for(BASES[base], BOUNDED[domain], False), stream, backend="numpy")
+    assert not broken_links(trace, [(0, 15), (0, 6), (3, 15), (5, 11), (8, 9)])
+
+
+def storm(rounds, seed=0):
+    """Long calm stretches with a small pull one way, short storms the other way."""
+    random = np.random.default_rng(seed)
+    pull = np.where(np.arange(rounds) // 700 % 2 == 0, 0.3, -0.5)[:, None] * np.array([1.0, 0.2, 0.0])
+    return 0.5 * (pull + 0.1 * random.normal(size=(rounds, DIM)))
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["unknown scale", "known scale"])
+@pytest.mark.parametrize("base", ["OGD", "ScaleFreeOGD", "Adagrad", "AdagradFull"])
+def test_chain_holds_on_a_long_run_where_the_guarantee_says_something(base, known):
+    """Long enough that the guarantee is below the trivial bound, so that it could be broken."""
+    rounds = 2100
+    learner = Samuel(
+        DIM, Ball(1.0), base=BASES[base], learning_rates=(0.1, 1.0), gradient_bound=1.0 if known else None
+    )
+    trace = play(learner, storm(rounds))
+    random = np.random.default_rng(5)
+    ends = np.sort(random.integers(0, rounds, size=(60, 2)), axis=1)
+    grid = [(0, rounds - 1), (0, 1023), (700, 1399), (1024, 1400), (1024, 2047), (1025, 2040)]
+    assert not broken_links(trace, [(int(a), int(b)) for a, b in ends] + grid)
+    whole = trace.certificate(1024, 2047)
+    assert whole.guaranteed < 0.9 * whole.trivial
+    assert whole.measured < whole.guaranteed
+
+
+def test_full_feedback_has_a_certificate_too():
+    random = np.random.default_rng(0)
+    stream = Recorded(SquaredLoss(), (random.normal(size=(60, DIM)), random.normal(size=60)))
+    for combine in ("average", "sample", "best"):
+        learner = learner_for(Adagrad(), Ball(1.0), False, feedback="full", combine=combine)
+        trace = play(learner, stream, backend="numpy")
+        for first, last in every_interval(60):
+            if (first + last) % 7 == 0:
+                proof = trace.certificate(first, last)
+                assert trace.regret(first, last) <= proof.measured + 1e-9
+                assert proof.measured <= proof.guaranteed + 1e-9
+
+
+def test_late_feedback_is_counted():
+    """Gradients that come three rounds late: what the delay cost is in the certificate."""
+    random, learner = np.random.default_rng(0), learner_for(ScaleFreeOGD(), Ball(1.0), False, record=True)
+    waiting = []
+    for _ in range(40):
+        waiting.append((learner.ticket(), random.normal(size=DIM)))
+        if len(waiting) > 3:
+            ticket, gradient = waiting.pop(0)
+            learner.update(gradient, ticket=ticket)
+    trace = learner.trace()
+    for first, last in every_interval(len(trace)):
+        proof = trace.certificate(first, last)
+        assert proof.linearised <= proof.measured + 1e-9 <= proof.guaranteed + 2e-9
+
+
+# --- The tests above can fail: wrong formulas are caught. -----------------------------------------------------------
+
+
+class EuclideanAdagrad(Adagrad):
+    """Wrong: projects in Euclidean norm but claims Adagrad's bound."""
+
+    def step(self, points, memory, gradients, learning_rate, domain):
+        stepped = super().step(points, memory, gradients, learning_rate, _NoProjection())
+        return stepped._replace(points=domain.project(stepped.points))
+
+
+class _NoProjection:
+    def project_diagonal(self, point, metric):
+        return point
+
+
+def badly_scaled(rounds=400):
+    """One steep coordinate at the edge of the ball, one flat coordinate that the wrong projection drags along."""
+    t = np.arange(rounds)
+    return np.stack([np.where(t % 2 == 0, -100.0, 99.0), np.full(rounds, -0.01), 0.001 * np.cos(t)], axis=1)
+
+
+def run_alone(base, gradients):
+    """One expert from the first round on, so that only the base learner's bound is at stake."""
+    learner = Samuel(DIM, Ball(1.0), base=base, learning_rates=(1.0,), cover=Geometric(len(gradients), len(gradients)))
+    return play(learner, gradients, backend="numpy")
+
+
+def test_a_euclidean_projection_for_adagrad_on_a_ball_is_caught():
+    prefixes = [(0, last) for last in range(20, 400, 10)]
+    assert not broken_links(run_alone(Adagrad(), badly_scaled()), prefixes)
+    assert broken_links(run_alone(EuclideanAdagrad(), badly_scaled()), prefixes)
+
+
+def outbursts(rounds=300, seed=2):
+    """A small bound is learned first; then rare gradients far beyond it."""
+    random = np.random.default_rng(seed)
+    gradients = 0.01 * random.normal(size=(rounds, DIM))
+    gradients[20::7] *= 3.0 ** np.minimum(np.arange(len(gradients[20::7])), 12)[:, None]
+    return gradients
+
+
+def test_gains_clipped_one_by_one_are_caught(monkeypatch):
+    """Clipping each gain by itself biases the mixture: the mean gain used is no longer 0 and the total outgrows C."""
+    learner = learner_for(ScaleFreeOGD(), Ball(1.0), False)
+    honest = play(learner, outbursts(), backend="numpy")
+    assert (honest.arrays["log_total"] <= np.log(learner._state.weights.started) + 1e-9).all()
+
+    right = mw.judge
+
+    def clipped(weights, gains, rounding=0.0):
+        bound = float(weights.bound)
+        after, judged = right(weights, np.clip(gains, -bound, bound) if bound > 0 else gains, rounding)
+        return after, judged._replace(largest=np.max(np.abs(gains)))
+
+    monkeypatch.setattr(mw, "judge", clipped)
+    learner = learner_for(ScaleFreeOGD(), Ball(1.0), False)
+    wrong = play(learner, outbursts(), backend="numpy")
+    assert (wrong.arrays["log_total"] > np.log(wrong.arrays["started"]) + 1e-9).any()
+
+
+def turncoat(rounds=512):
+    """Pulls one way for a block, then the other way: what was learned in one block is wrong in the next."""
+    return np.where((np.arange(rounds) // 64) % 2 == 0, 1.0, -1.0)[:, None] * np.array([1.0, -0.5, 0.25])
+
+
+def test_inheriting_without_adding_the_prior_is_caught(monkeypatch):
+    def inherits(learner):
+        return play(learner, turncoat(), backend="numpy")
+
+    def make():
+        return learner_for(ScaleFreeOGD(), Ball(1.0), False, Geometric(512, shortest=64), newborns="inherit", Q=8)
+
+    tiles = [(start, start + 63) for start in range(0, 512, 64)]
+    assert not broken_links(inherits(make()), tiles)
+
+    right = mw.restart
+
+    def without_prior(weights, starts, prior, inherit=False):
+        return right(weights, starts, prior * 1e-12, inherit) if inherit else right(weights, starts, prior)
+
+    monkeypatch.setattr(mw, "restart", without_prior)
+    learner = make()
+    trace = inherits(learner)
+    assert broken_limits(trace, tiles)
+
+
+def broken_limits(trace, tiles):
+    """Experts whose total gain on a tile exceeds the algorithm's bound on it."""
+    from samuel.core import Tile
+    from samuel.online.certificates import tile_gains
+
+    return [
+        (first, slot)
+        for first, last in tiles
+        for slot in range(trace.gains.shape[1])
+        if trace.rule.cover.block(slot, first)[0] == first
+        for gains, limits in [tile_gains(trace, Tile(slot, first, last))]
+        if (gains > limits + 1e-9).any()
+    ]
+
+
+def test_a_forgotten_square_in_the_bound_is_caught(monkeypatch):
+    right = certificate.gain_bound
+    trace = play(learner_for(ScaleFreeOGD(), Ball(1.0), True, Anytime(shortest=64)), storm(700)[:512])
+    tiles = [(64, 127), (128, 255), (256, 511)]
+    assert not broken_limits(trace, tiles)
+    monkeypatch.setattr(
+        certificate, "gain_bound", lambda L, log_prior, rates, square, slack: right(L - L, log_prior, rates, 0 * square, slack)
+    )
+    assert broken_limits(trace, tiles)

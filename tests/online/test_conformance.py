@@ -1,0 +1,43 @@
+"""Every learner keeps the contract, and the checks notice when one does not."""
+
+import numpy as np
+import pytest
+
+from samuel.online import Ball, Base, Single, Stepped, check
+from samuel.online.checks import ContractBroken
+from tests.online.catalogue import LEARNERS
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_learner_keeps_the_contract(name):
+    # Compiled and plain arithmetic round differently, and a full matrix magnifies that.
+    assert len(check(LEARNERS[name], tolerance=1e-6 if "Full" in name or "simplex" in name else 1e-9)) == 8
+
+
+class Escapes(Base):
+    """Forgets to stay in the domain."""
+
+    def init(self, template):
+        return ()
+
+    def step(self, points, memory, gradients, learning_rate, domain):
+        return Stepped(points - learning_rate * gradients, memory)
+
+
+class Remembers(Base):
+    """Keeps a memory of its own, outside the state."""
+
+    seen = np.zeros(3)
+
+    def init(self, template):
+        return ()
+
+    def step(self, points, memory, gradients, learning_rate, domain):
+        Remembers.seen = Remembers.seen + np.sum(gradients)
+        return Stepped(domain.project(points - learning_rate * gradients - 1e-3 * np.sum(Remembers.seen)), memory)
+
+
+@pytest.mark.parametrize(("base", "named"), [(Escapes(), "decisions stay in the domain"), (Remembers(), "differ")])
+def test_the_checks_notice_a_broken_contract(base, named):
+    with pytest.raises(ContractBroken, match=named):
+        check(lambda **options: Single(base, 3, Ball(1.0), **options))

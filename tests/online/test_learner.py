@@ -1,0 +1,308 @@
+"""What users of a learner rely on beyond the common contract."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from samuel.online import (
+    OGD,
+    Adagrad,
+    Adam,
+    AllIntervals,
+    Anytime,
+    Ball,
+    Box,
+    Chosen,
+    Fixed,
+    Free,
+    HalfLine,
+    NoHealthyExpert,
+    Recorded,
+    Samuel,
+    ScaleFreeOGD,
+    Simplex,
+    Single,
+    SquaredLoss,
+    play,
+)
+from tests.online.catalogue import BASES
+
+RANDOM = np.random.default_rng(0)
+GRADIENTS = RANDOM.normal(size=(100, 3))
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_one_expert_that_never_restarts_is_its_base_learner(name):
+    one = play(Samuel(3, Ball(1.0), learners=[BASES[name]], cover=Chosen()), GRADIENTS, backend="numpy")
+    alone = play(Single(BASES[name], 3, Ball(1.0)), GRADIENTS, backend="numpy")
+    np.testing.assert_allclose(one.decisions, alone.decisions, atol=1e-12)
+
+
+@pytest.mark.parametrize("base", [ScaleFreeOGD(), Adagrad(), Adam(epsilon=0.0)])
+@pytest.mark.parametrize("domain", [Ball(1.0), Simplex(), Free()], ids=str)
+@pytest.mark.parametrize("factor", [1000.0, 1e-6])
+def test_multiplying_all_losses_changes_no_decision(base, domain, factor):
+    decisions = [
+        play(Samuel(3, domain, base=base, learning_rates=(0.1, 1.0)), scale * GRADIENTS, backend="numpy").decisions
+        for scale in (1.0, factor)
+    ]
+    assert np.max(np.abs(decisions[0] - decisions[1])) < 1e-6
+
+
+def test_a_learning_rate_far_too_large_does_no_harm():
+    target = np.array([0.5, -0.25, 0.0])
+    decisions = []
+    for rates in ((0.1, 1.0), (0.1, 1.0, 1e6)):
+        learner = Samuel(3, Free(), base=OGD(), learning_rates=rates)
+        for _ in range(400):
+            learner.update(learner.predict() - target)
+        decisions.append(learner.predict())
+    assert np.max(np.abs(decisions[1] - target)) < 0.05
+
+
+def test_an_expert_that_overflows_is_taken_out_and_the_others_go_on():
+    learner = Samuel(1, Free(), base=OGD(), learning_rates=(0.1, 1e308))
+    for _ in range(50):
+        learner.update(100 * (learner.predict() - 1.0))
+        assert np.isfinite(learner.predict()).all()
+    assert learner.weights()[..., 0].sum() > 0.99
+
+
+def test_when_no_expert_is_left_there_is_an_error_and_the_learner_is_unchanged():
+    learner = Samuel(1, Free(), base=OGD(), learning_rates=(1e308,), cover=Fixed(1000))
+    before = pickle.dumps(learner._state)
+    with pytest.raises(NoHealthyExpert):
+        learner.update([1e10])
+    assert pickle.dumps(learner._state) == before
+    learner.update([0.0])
+    for backend in ("numpy", "jax"):
+        with pytest.raises(NoHealthyExpert):
+            play(learner, np.full((5, 1), 1e10), backend=backend)
+        assert learner.round == 1
+
+
+def test_warm_newborns_start_at_the_decision_cold_ones_at_the_centre_heirs_at_their_slots_mean():
+    runs = {}
+    for newborns in ("warm", "cold", "inherit"):
+        learner = Samuel(3, Ball(1.0), newborns=newborns, cover=Fixed(10), learning_rates=(0.1, 1.0))
+        for gradient in GRADIENTS[:9]:
+            learner.update(gradient + 1)
+        weights = learner.weights()
+        before = learner.predict()
+        learner.update(np.zeros(3))
+        runs[newborns] = (learner, before, weights)
+    assert not runs["cold"][0].predict().any()
+    for newborns in ("warm", "inherit"):
+        learner, before, _ = runs[newborns]
+        np.testing.assert_allclose(learner.predict(), before, atol=1e-12)
+    np.testing.assert_allclose(runs["warm"][0].weights(), [[0.5, 0.5]])
+    _, _, old = runs["inherit"]
+    assert np.argmax(runs["inherit"][0].weights()) == np.argmax(old)
+
+
+def test_all_intervals_have_an_expert_from_every_round():
+    learner = Samuel(3, Ball(1.0), cover=AllIntervals(12), base=ScaleFreeOGD())
+    trace = play(learner, GRADIENTS[:12], backend="numpy")
+    assert [len(trace.certificate(a, 11).tiles) for a in range(12)] == [1] * 12
+    assert [(row > 0).sum() for row in trace.weights.sum(-1)] == list(range(1, 13))
+
+
+def test_thousands_of_streams_at_once():
+    gradients = RANDOM.normal(size=(30, 2000, 3))
+    learner = Samuel(3, Ball(1.0), streams=2000)
+    trace = play(learner, gradients)
+    alone = play(Samuel(3, Ball(1.0)), gradients[:, 1234], backend="numpy")
+    np.testing.assert_allclose(trace.decisions[:, 1234], alone.decisions, atol=1e-9)
+    one = trace.one(1234)
+    assert one.certificate(0, 29).measured == pytest.approx(alone.certificate(0, 29).measured)
+    assert one.regret(3, 20) == pytest.approx(alone.regret(3, 20))
+
+
+def test_late_feedback_with_no_delay_is_plain_feedback():
+    plain, late = Samuel(3, Ball(1.0)), Samuel(3, Ball(1.0))
+    for gradient in GRADIENTS[:30]:
+        plain.update(gradient)
+        late.update(gradient, ticket=late.ticket())
+    assert np.array_equal(plain.predict(), late.predict())
+
+
+def test_late_feedback_may_come_in_any_order_and_each_ticket_is_good_once():
+    learner = Samuel(3, Ball(1.0))
+    tickets = [learner.ticket() for _ in range(3)]
+    for ticket in (tickets[2], tickets[0]):
+        learner.update(GRADIENTS[0], ticket=ticket)
+    with pytest.raises(ValueError, match=rf"ticket {tickets[0]}; waiting: \[{tickets[1]}\]"):
+        learner.update(GRADIENTS[0], ticket=tickets[0])
+    assert learner.round == 2
+
+
+def test_tickets_survive_pickling():
+    learner = Samuel(3, Ball(1.0))
+    ticket = learner.ticket()
+    twin = pickle.loads(pickle.dumps(learner))
+    for copy in (learner, twin):
+        copy.update(GRADIENTS[0], ticket=ticket)
+    assert np.array_equal(learner.predict(), twin.predict())
+
+
+def test_a_sampled_decision_is_the_point_of_an_expert_and_follows_the_seed():
+    stream = Recorded(SquaredLoss(), (RANDOM.normal(size=(40, 3)), RANDOM.normal(size=40)))
+
+    def run(seed, backend="numpy"):
+        learner = Samuel(3, Ball(1.0), feedback="full", combine="sample", seed=seed)
+        return play(learner, stream, backend=backend).decisions
+
+    assert np.array_equal(run(1), run(1))
+    assert not np.array_equal(run(1), run(2))
+    np.testing.assert_allclose(run(1), run(1, "jax"), atol=1e-9)
+
+
+def test_loss_feedback_is_certified_against_the_experts():
+    stream = Recorded(SquaredLoss(), (RANDOM.normal(size=(40, 3)), RANDOM.normal(size=40)))
+    trace = play(Samuel(3, Ball(1.0), feedback="loss"), stream, backend="numpy")
+    proof = trace.certificate(8, 39)
+    assert proof.against == "the experts"
+    assert proof.measured <= proof.guaranteed
+
+
+def test_a_base_without_a_bound_is_certified_against_the_experts():
+    trace = play(Samuel(3, Ball(1.0), base=Adam(), learning_rates=(0.01, 0.1)), GRADIENTS[:64], backend="numpy")
+    proof = trace.certificate(0, 63)
+    assert proof.against == "the experts"
+    tile = proof.tiles[-1].tile
+    inside = slice(tile.first, tile.last + 1)
+    assert proof.tiles[-1].measured == pytest.approx(trace.gains[inside, tile.slot].sum(axis=0).max())
+    assert proof.measured <= proof.guaranteed
+
+
+def test_an_unbounded_domain_is_certified_against_a_radius_or_a_point():
+    trace = play(Samuel(3, Free(), base=ScaleFreeOGD(), cover=Anytime(shortest=1)), GRADIENTS[:64], backend="numpy")
+    with pytest.raises(ValueError, match="comparator=... or radius=..."):
+        trace.certificate(0, 63)
+    point = np.array([0.3, -0.2, 0.1])
+    ball, single = trace.certificate(5, 50, radius=1.0), trace.certificate(5, 50, comparator=point)
+    assert trace.regret(5, 50, comparator=point) <= single.linearised + 1e-9 <= single.measured + 2e-9
+    assert ball.linearised <= ball.measured <= ball.guaranteed
+    assert single.measured <= ball.measured
+
+
+def test_a_half_line_for_quantiles():
+    """The pinball loss of a 90 % quantile on [0, inf): the learner's threshold covers 90 % of what comes."""
+    values = np.abs(np.random.default_rng(0).normal(size=3000))
+    learner = Samuel(1, HalfLine(0.0), base=OGD(), learning_rates=(0.01, 0.1, 1.0))
+    covered = []
+    for value in values:
+        x = learner.predict()
+        covered.append(value <= x[0])
+        learner.update([0.1 if value <= x[0] else -0.9])
+    assert abs(np.mean(covered[500:]) - 0.9) < 0.02
+
+
+def test_anytime_never_ends_and_the_horizon_form_does():
+    learner = Samuel(3, Ball(1.0), horizon=16)
+    play(learner, GRADIENTS[:16], backend="numpy")
+    before = learner.predict()
+    with pytest.raises(ValueError, match="round 16 is past the horizon.*16 rounds"):
+        learner.update(GRADIENTS[0])
+    with pytest.raises(ValueError, match="past the horizon of 16"):
+        play(learner, GRADIENTS[:1])
+    assert np.array_equal(learner.predict(), before)
+
+
+def box_learner(**options):
+    return Samuel(**{"dim": 3, "domain": Box(-1.0, 1.0), **options})
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: box_learner(dim=0), "dim.*0"),
+        (lambda: box_learner(dim=2.5), r"dim.*2\.5"),
+        (lambda: box_learner(domain="ball"), "domain.*'ball'"),
+        (lambda: box_learner(domain=Box(-1.0, (1.0, 2.0))), "2.*3|3.*2"),
+        (lambda: Box(1.0, 1.0), "1.0"),
+        (lambda: Ball(0.0), r"0\.0"),
+        (lambda: box_learner(learning_rates=()), "learning_rates is empty"),
+        (lambda: box_learner(learning_rates=(0.1, -0.2)), r"-0\.2"),
+        (lambda: box_learner(learning_rates=(0.1, np.nan)), "nan"),
+        (lambda: box_learner(learning_rates=("fast",)), "'fast'"),
+        (lambda: box_learner(learners=[]), "learners is empty"),
+        (lambda: box_learner(learners=[0.1]), r"0\.1"),
+        (lambda: box_learner(learners=[OGD()], learning_rates=(1.0,)), "not both"),
+        (lambda: box_learner(base="adagrad"), "'adagrad'"),
+        (lambda: box_learner(feedback="bandit"), "'linear', 'loss', 'full'.*'bandit'"),
+        (lambda: box_learner(combine="vote"), "'vote'"),
+        (lambda: box_learner(newborns="tepid"), "'tepid'"),
+        (lambda: box_learner(combine="sample"), "combine='sample' needs feedback='full'.*wrong sign"),
+        (lambda: box_learner(combine="sample", feedback="loss"), "needs feedback='full'"),
+        (lambda: box_learner(gradient_bound=-1.0), r"gradient_bound.*-1\.0"),
+        (lambda: Samuel(3, gradient_bound=1.0), "bounded domain"),
+        (lambda: box_learner(Q=0), "Q.*0"),
+        (lambda: box_learner(prior=(1.0,)), "one number per learner.*6"),
+        (lambda: box_learner(learning_rates=(0.1, 1.0), prior=(1.0, 0.0)), r"prior.*0\.0"),
+        (lambda: box_learner(cover="doubling"), "'doubling'"),
+        (lambda: box_learner(cover=Anytime(), horizon=10), "horizon=10"),
+        (lambda: box_learner(streams=0), "streams.*0"),
+        (lambda: box_learner(dtype="float16"), "'float16'"),
+        (lambda: box_learner(speed=3), "speed"),
+        (lambda: OGD(schedule="cosine"), "'cosine'"),
+        (lambda: Adam(b1=1.0), r"b1.*1\.0"),
+        (lambda: Adagrad(delta=-1.0), r"delta.*-1\.0"),
+    ],
+)
+def test_bad_options_are_named(make, named):
+    with pytest.raises((ValueError, TypeError), match=named):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (lambda x: x.update(np.zeros(4)), r"\(3,\), got \(4,\)"),
+        (lambda x: x.update([0.0, np.nan, 0.0]), "gradient must be finite, got nan at 1"),
+        (lambda x: x.update([0.0, 0.0, -np.inf]), "got -inf at 2"),
+        (lambda x: x.update("steep"), "'steep'"),
+        (lambda x: x.update(), "update\\(gradient\\); got nothing"),
+        (lambda x: x.update(np.zeros(3), loss=lambda x: 0.0), "got gradient and loss"),
+        (lambda x: x.update(np.zeros(3), ticket=7), "ticket 7"),
+        (lambda x: play(x, np.zeros((4, 2))), "dimension 2.*3"),
+        (lambda x: play(x, np.zeros((4, 5, 3))), "5 streams"),
+        (lambda x: play(x, np.full((4, 3), np.nan)), "nan at"),
+        (lambda x: play(x, np.zeros(3)), r"shape \(3,\)"),
+        (lambda x: play(x, np.zeros((4, 3)), rounds=5), "1 to 4, got 5"),
+        (lambda x: play(x, np.zeros((4, 3)), record="some"), "'some'"),
+        (lambda x: play(x, np.zeros((4, 3)), backend="torch"), "'torch'"),
+        (lambda x: x.trace(), "record=True"),
+    ],
+)
+def test_bad_feedback_is_named_and_the_learner_is_unchanged_and_usable(given, named):
+    learner, twin = (play_a_while(Samuel(3, Ball(1.0))) for _ in range(2))
+    with pytest.raises(ValueError, match=named):
+        given(learner)
+    for gradient in GRADIENTS[:20]:
+        learner.update(gradient)
+        twin.update(gradient)
+    assert np.array_equal(learner.predict(), twin.predict())
+
+
+def play_a_while(learner):
+    for gradient in GRADIENTS[:13]:
+        learner.update(gradient)
+    return learner
+
+
+@pytest.mark.parametrize(
+    ("loss", "named"),
+    [
+        (lambda x: 1.0, "must return \\(loss, gradient\\)"),
+        (lambda x: (np.nan, x), "loss must be finite"),
+        (lambda x: (1.0, x[:2]), r"\(3,\), got \(2,\)"),
+        (3.0, "function of a point, got 3.0"),
+    ],
+)
+def test_bad_losses_are_named(loss, named):
+    learner = Samuel(3, Ball(1.0), feedback="full")
+    with pytest.raises(ValueError, match=named):
+        learner.update(loss=loss)
+    assert learner.round == 0
