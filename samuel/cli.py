@@ -51,12 +51,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Out = Annotated[
-    Path, typer.Option("--out", "-o", help="Where to write the report; folders are made as needed.")
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the results as JSON on standard output, not as tables.")
-]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the report; folders are made as needed.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON on standard output, not as tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but where the report is.")]
 
 
@@ -116,9 +112,7 @@ def play_command(
     ] = None,
     rounds: Annotated[
         int,
-        typer.Option(
-            parser=_whole, metavar="<int>", help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}."
-        ),
+        typer.Option(parser=_whole, metavar="<int>", help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}."),
     ] = Plan.rounds,
     dim: Annotated[
         int | None,
@@ -131,9 +125,7 @@ def play_command(
     ] = None,
     seed: Annotated[
         int,
-        typer.Option(
-            parser=_whole, metavar="<int>", help="The same seed gives the same data of the regression."
-        ),
+        typer.Option(parser=_whole, metavar="<int>", help="The same seed gives the same data of the regression."),
     ] = Plan.seed,
     backend: Annotated[
         str, typer.Option(help=f"What computes: {', '.join(BACKENDS)}; auto takes JAX where it is installed.")
@@ -154,9 +146,7 @@ def play_command(
     """
     streams = _distinct(stream) or tuple(STREAMS)
     if dim is not None and streams == ("two-valleys",):
-        raise typer.BadParameter(
-            f"{dim}: two-valleys has one dimension; --dim is for drift.", param_hint="--dim"
-        )
+        raise typer.BadParameter(f"{dim}: two-valleys has one dimension; --dim is for drift.", param_hint="--dim")
     options: dict[str, Any] = {"rounds": rounds, "seed": seed, "backend": backend}
     options |= {} if dim is None else {"dim": dim}
     try:
@@ -199,9 +189,7 @@ def _run(plan: Plan, console: Console, quiet: bool) -> Report:
     hidden = quiet or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("starting", total=None)
-        return run(
-            plan, lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
-        )
+        return run(plan, lambda what, done, total: bar.update(task, description=what, completed=done, total=total))
 
 
 def _print_tables(report: Report) -> None:

@@ -75,9 +75,7 @@ def test_play_in_a_process_of_its_own(here):
 
 
 def test_play_prints_json_and_nothing_else_on_standard_output(here):
-    result = call(
-        "play", *QUICK, "--learner", "samuel", "--learner", "ogd-inverse", "--json", "--out", "a/b.html"
-    )
+    result = call("play", *QUICK, "--learner", "samuel", "--learner", "ogd-inverse", "--json", "--out", "a/b.html")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert [stream["stream"] for stream in found["streams"]] == ["two-valleys", "drift"]

@@ -81,9 +81,7 @@ def enter(ledger: Ledger, gains: Array, used: Array, bound: Array) -> Ledger:
     xp = namespace(gains)
     used_gains = gains * used[..., None, None]
     known = xp.where(ledger.bound > 0, ledger.bound, bound[..., None])
-    return Ledger(
-        ledger.gain + gains, ledger.square + used_gains**2, ledger.slack + gains - used_gains, known
-    )
+    return Ledger(ledger.gain + gains, ledger.square + used_gains**2, ledger.slack + gains - used_gains, known)
 
 
 def turn_page(ledger: Ledger, starts: Array, bound: Array) -> Ledger:

@@ -26,14 +26,16 @@ def average(points: Array, p: Array) -> Array:
 
 
 def best(points: Array, p: Array) -> Array:
-    """The point of the expert with the largest weight (the first of equals).
+    """The point of the expert with the largest weight; the first of those that are equal but for rounding.
 
     >>> import numpy as np
     >>> best(np.array([[[0.0, 2.0], [4.0, 2.0]]]), np.array([[0.25, 0.75]]))
     array([4., 2.])
     """
     xp = namespace(points)
-    return pick(points, xp.argmax(_flat(p), axis=-1))
+    flat = _flat(p)
+    close = flat >= xp.max(flat, axis=-1, keepdims=True) * (1 - 1e-6)
+    return pick(points, xp.argmax(xp.astype(close, p.dtype), axis=-1))
 
 
 def sample(points: Array, p: Array, chance: Array) -> Array:

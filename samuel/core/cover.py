@@ -190,16 +190,21 @@ class Anytime(_Levels):
 
 @dataclass(frozen=True)
 class Fixed(_Levels):
-    """One level: everything restarts every `length` rounds.
+    """One level: everything restarts every so many rounds.
 
-    >>> [t for t in range(10) if Fixed(4).starts_at(t)]
+    >>> [t for t in range(10) if Fixed(every=4).starts_at(t)]
     [0, 4, 8]
     """
 
-    shortest: int
+    every: int
 
     def __post_init__(self) -> None:
-        _positive("shortest", self.shortest)
+        _positive("every", self.every)
+
+    @property
+    def shortest(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """All blocks are of one length."""
+        return self.every
 
     def slots(self, rounds: int) -> int:
         return 1

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from samuel.core.arrays import Array, inner, namespace
 
-
 _ROUNDINGS = 64
 """How many roundings of a loss's size a gain is made of, at most."""
 

@@ -33,9 +33,9 @@ from samuel.core.arrays import (
     computed,
     constant,
     is_traced,
-    log_add,
     matmul,
     namespace,
+    peak,
 )
 
 
@@ -113,14 +113,16 @@ def begin(prior: Array, slots: int, Q: int, batch: tuple[int, ...] = (), bound: 
     """
     xp = namespace(prior)
     like = {"dtype": prior.dtype}
+    zeros = xp.zeros((*batch, slots, prior.shape[-1], Q), **like)
+    nothing = xp.zeros(batch, **like)[()]  # a number rather than an array of no dimension, which is slower
     return Weights(
-        value=xp.zeros((*batch, slots, prior.shape[-1], Q), **like),
-        weight=xp.zeros((*batch, slots, prior.shape[-1]), **like),
-        mass=xp.zeros(batch, **like),
-        log_unit=xp.zeros(batch, **like),
-        log_ended=xp.full(batch, -math.inf, **like),
-        started=xp.zeros(batch, **like),
-        bound=xp.full(batch, float(bound), **like),
+        value=zeros,
+        weight=zeros[..., 0],
+        mass=nothing,
+        log_unit=nothing,
+        log_ended=nothing - math.inf,
+        started=nothing,
+        bound=nothing + bound,
     )
 
 
@@ -157,7 +159,7 @@ def shares(weights: Weights) -> Array:
 
 def log_total(weights: Weights) -> Array:
     """`L`: the logarithm of the sum of `v` over all pairs ever started, the ended ones frozen."""
-    return log_add(weights.log_ended, weights.log_unit + _log(weights.value.sum((-3, -2, -1))))
+    return _log_sum(weights.log_ended, weights.log_unit + _log(weights.value.sum((-3, -2, -1))))
 
 
 def judge(
@@ -185,25 +187,30 @@ def judge(
     xp = namespace(gains)
     value, bound, mass = weights.value, weights.bound, weights.mass
     good = weights.weight > 0
-    gains = xp.where(good, gains, 0.0)
-    sizes = xp.abs(gains)
-    largest = xp.max(sizes, axis=(-2, -1))
+    everyone = not is_traced(good) and bool(good.all())
+    if not everyone:
+        gains = xp.where(good, gains, 0.0)
+    largest = peak(abs(gains))
     healthy = largest < _largest(value)  # False for nan
     if not trusting if is_traced(healthy) else not healthy.all():  # someone may be bad: look who
-        good = good & (sizes < _largest(value))
+        everyone = False
+        good = good & (abs(gains) < _largest(value))
         healthy = xp.any(good, axis=(-2, -1))
         good = _keeping(good, weights.weight > 0, healthy)
-        value = xp.where(good[..., None], value, 0.0)
         gains = xp.where(good & healthy[..., None, None], gains, 0.0)
-        largest = xp.max(xp.abs(gains), axis=(-2, -1))
+        value = xp.where(good[..., None], value, 0.0)
+        largest = peak(abs(gains))
     # Gains over their bound, or over the largest of them if that is more; 0 in the round that sets the scale.
-    unit = xp.where(bound > 0, xp.maximum(bound, largest), math.inf)
-    relative = gains / unit[..., None, None]
-    value = value * ((1 + relative[..., None] * _fractions(value)) / mass[..., None, None, None])
-    value = xp.maximum(value, xp.where(good, _smallest(value), xp.zeros_like(gains))[..., None])
-    after = _weighed(weights, value, weights.log_unit + xp.log(mass))
-    largest = xp.where((bound > 0) | (largest > rounding), largest, 0.0)
-    return after, Judged(used=bound / unit, largest=largest, healthy=healthy)
+    known, smallest = bound > 0, _smallest(value)
+    unit = xp.maximum(xp.maximum(bound, largest), smallest)
+    relative = gains * (known / unit)[..., None, None]
+    # In units of a power of two near the total weight: dividing by it does not round.
+    doublings = xp.floor(xp.log2(mass))
+    shrink = (0.5**doublings)[..., None, None]
+    value = value * (shrink[..., None] + (relative * shrink)[..., None] * _fractions(value))
+    value = xp.maximum(value, smallest if everyone else xp.where(good, smallest, xp.zeros_like(gains))[..., None])
+    after = _weighed(weights, value, weights.log_unit + math.log(2) * doublings)
+    return after, Judged(bound / unit, largest * (known | (largest > rounding)), healthy)
 
 
 def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False) -> Weights:
@@ -225,8 +232,7 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     xp = namespace(weights.value)
     mask = along_slots(xp.asarray(starts), weights.value, batch_axes=weights.value.ndim - 3)
     # Old and new in one unit: whichever of the two is larger.
-    log_mass = weights.log_unit + _log(weights.mass)
-    log_unit = xp.maximum(log_mass, xp.zeros_like(log_mass))
+    log_unit = xp.maximum(weights.log_unit + _log(weights.mass), 0.0)
     old = weights.value * xp.exp(weights.log_unit - log_unit)[..., None, None, None]
     new = prior[:, None] * xp.exp(-log_unit)[..., None, None, None]
     log_ended = weights.log_ended
@@ -234,8 +240,8 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
         new = new + old
     else:
         ended = xp.where(mask, old, 0.0).sum((-3, -2, -1))
-        log_ended = log_add(log_ended, log_unit + _log(ended))
-    births = xp.astype(mask, prior.dtype).sum() * prior.sum() * weights.value.shape[-1]
+        log_ended = _log_sum(log_ended, log_unit + _log(ended))
+    births = mask.sum(dtype=prior.dtype) * (prior.sum() * weights.value.shape[-1])
     weights = weights._replace(log_ended=log_ended, started=weights.started + births)
     return _weighed(weights, xp.where(mask, new, old), log_unit)
 
@@ -303,7 +309,7 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     value = xp.where((source < Q)[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
     births = xp.minimum(doublings, Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
     weights = weights._replace(
-        log_ended=log_add(weights.log_ended, weights.log_unit + _log(dropped)),
+        log_ended=_log_sum(weights.log_ended, weights.log_unit + _log(dropped)),
         started=weights.started + births,
         bound=raised,
     )
@@ -314,9 +320,7 @@ def _weighed(weights: Weights, value: Array, log_unit: Array) -> Weights:
     """The weights with other values, and every expert's weight that follows from them."""
     value = computed(value)
     weight = matmul(value, _fractions(value))
-    return Weights(
-        value, weight, weight.sum((-2, -1)), log_unit, weights.log_ended, weights.started, weights.bound
-    )
+    return Weights(value, weight, weight.sum((-2, -1)), log_unit, weights.log_ended, weights.started, weights.bound)
 
 
 def _fractions(value: Array) -> Array:
@@ -330,9 +334,14 @@ def _powers(Q: int) -> np.ndarray:
 
 
 def _log(array: Array) -> Array:
-    """Logarithm, with log 0 = -inf said on purpose."""
+    """Logarithm, with that of a tiny number in place of log 0."""
     xp = namespace(array)
-    return xp.where(array > 0, xp.log(xp.where(array > 0, array, 1.0)), -math.inf)
+    return xp.log(xp.maximum(array, _smallest(array)))
+
+
+def _log_sum(a: Array, b: Array) -> Array:
+    """`log(exp(a) + exp(b))`; minus infinity stands for a sum of nothing."""
+    return namespace(a).logaddexp(a, b)
 
 
 def _smallest(value: Array) -> float:

@@ -1,12 +1,12 @@
 """Online convex optimisation with regret accounted for on every interval.
 
-    domains      where decisions may lie
-    bases        what an expert does with its gradients
-    Samuel       many experts on many intervals; `Single`, a base learner on its own
-    streams      sequences of losses
-    play         a learner against a stream, giving a `Trace`
-    theory       the paper's theorem and corollaries as numbers
-    check        does my own learner keep the contract?
+domains      where decisions may lie
+bases        what an expert does with its gradients
+Samuel       many experts on many intervals; `Single`, a base learner on its own
+streams      sequences of losses
+play         a learner against a stream, giving a `Trace`
+theory       the paper's theorem and corollaries as numbers
+check        does my own learner keep the contract?
 """
 
 from samuel.core import AllIntervals, Anytime, Chosen, Cover, Fixed, Geometric, NoHealthyExpert

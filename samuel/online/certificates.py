@@ -121,28 +121,34 @@ class Comparison:
 
 def certify(trace: Trace, first: int, last: int, comparison: Comparison) -> Certificate:
     """The certificate of an interval; `Trace.certificate` is the way to call it."""
-    rule = trace.rule
+    rule: Any = trace.rule
     if not hasattr(rule, "cover") or not hasattr(rule, "groups"):
         raise ValueError(f"no certificate is known for {type(rule).__name__}")
     trivial = trivial_bounds(trace, first, last, comparison)
     tiles = tuple(
-        TileCertificate(tile, None, trivial[tile.first - first], trivial[tile.first - first], ANY_POINT)
-        if tile.slot is None
-        else _certify_tile(trace, tile, comparison)
+        _certify_tile(trace, tile, comparison, float(trivial[tile.first - first]))
         for tile in rule.cover.tile(first, last)
     )
-    excess = float(np.sum(trace.arrays["excess"][trace.interval_slice(first, last)])) if "excess" in trace.arrays else 0.0
-    linearised = trace.linearised_regret(first, last, comparator=comparison.point) if _linear(trace, comparison) else math.nan
+    known = rule.feedback == "linear" and comparison.bounded
+    linearised = linearised_regret(trace, first, last, comparison) if known else math.nan
     return Certificate(
         first,
         last,
         linearised=linearised,
-        measured=sum(tile.measured for tile in tiles) + excess,
-        guaranteed=sum(tile.guaranteed for tile in tiles) + excess,
+        measured=sum(tile.measured for tile in tiles),
+        guaranteed=sum(tile.guaranteed for tile in tiles),
         trivial=float(np.sum(trivial)),
         against=ANY_POINT if all(tile.against == ANY_POINT for tile in tiles) else EXPERTS,
         tiles=tiles,
     )
+
+
+def linearised_regret(trace: Trace, first: int, last: int, comparison: Comparison) -> float:
+    """`sum <g, x> - min_u <sum g, u>` over an interval."""
+    part = trace.interval_slice(first, last)
+    gradients, decisions = trace.needed("gradient")[part], trace.needed("decision")[part]
+    total = np.sum(gradients, axis=0)
+    return float(np.sum(gradients * decisions) - total @ comparison.lowest(total))
 
 
 def trivial_bounds(trace: Trace, first: int, last: int, comparison: Comparison) -> np.ndarray:
@@ -177,12 +183,17 @@ def base_bounds(trace: Trace, tile: Tile, comparison: Comparison) -> np.ndarray:
     return total
 
 
-def _certify_tile(trace: Trace, tile: Tile, comparison: Comparison) -> TileCertificate:
+def _certify_tile(trace: Trace, tile: Tile, comparison: Comparison, trivial: float) -> TileCertificate:
+    if tile.slot is None:
+        return TileCertificate(tile, None, trivial, trivial, ANY_POINT)
     base = base_bounds(trace, tile, comparison)
     if trace.gains is None and not hasattr(trace.rule, "Q"):  # a base learner on its own is its only expert
         gains = limits = np.zeros(1)
     else:
         gains, limits = tile_gains(trace, tile)
+    if "excess" in trace.arrays:  # what a sampled or a late decision lost beside the one that was judged
+        part = trace.interval_slice(tile.first, tile.last)
+        gains, limits = (side + float(np.sum(trace.arrays["excess"][part])) for side in (gains, limits))
     if np.isfinite(gains + base).any():
         expert = int(np.argmin(gains + base))
         return TileCertificate(tile, expert, float((gains + base)[expert]), float(np.min(limits + base)), ANY_POINT)
@@ -218,16 +229,14 @@ def _distances(trace: Trace, tile: Tile, comparison: Comparison) -> tuple[np.nda
         return np.asarray([domain.widths(dim)]), np.asarray([domain.diameter(dim)])
     if not comparison.bounded:
         raise ValueError(
-            f"the domain {domain} is unbounded, so a certificate needs to know whom to compare with: give comparator=... "
-            "or radius=..."
+            f"the domain {domain} is unbounded, so a certificate needs to know whom to compare with: "
+            "give comparator=... or radius=..."
         )
     part = trace.interval_slice(tile.first, tile.last)
-    points = trace.arrays["points"][part, tile.slot] if "points" in trace.arrays else trace.needed("decision")[part, None]
+    points = (
+        trace.arrays["points"][part, tile.slot] if "points" in trace.arrays else trace.needed("decision")[part, None]
+    )
     return comparison.reach(points.astype(float))
-
-
-def _linear(trace: Trace, comparison: Comparison) -> bool:
-    return trace.rule.feedback == "linear" and comparison.bounded
 
 
 def _within(domain: Domain, radius: float, dim: int) -> Domain:

@@ -129,7 +129,12 @@ def _streams(make: Callable[..., Learner], tolerance: float) -> None:
     for number in range(3):
         alone = Recorded(stream.loss, tuple(array[:, number] for array in stream.arrays))
         own = play(make(), alone, record="decisions", backend="numpy").decisions
-        _close(decisions[:, number], own, tolerance, f"stream {number} is decided differently when others run beside it")
+        _close(
+            decisions[:, number],
+            own,
+            tolerance,
+            f"stream {number} is decided differently when others run beside it",
+        )
 
 
 def _by_hand(make: Callable[..., Learner], tolerance: float) -> None:
@@ -144,13 +149,13 @@ def _by_hand(make: Callable[..., Learner], tolerance: float) -> None:
 
         decision = by_hand.predict()
         _close(decision, expected[t], tolerance, f"round {t} differs between play and update")
-        value, gradient = loss(decision)
+        gradient = loss(decision)[1]
         if by_hand.rule.feedback == "linear":
             by_hand.update(gradient)
         elif by_hand.rule.feedback == "full":
             by_hand.update(loss=loss)
         else:
-            by_hand.update(gradient, loss=lambda point: loss(point)[0])  # noqa: B023  called at once
+            by_hand.update(gradient, loss=lambda point: loss(point)[0])
 
 
 def _compiled(make: Callable[..., Learner], tolerance: float) -> None:
@@ -170,8 +175,15 @@ def _in_pieces(make: Callable[..., Learner], tolerance: float) -> None:
     whole = _play(make())
     cut = ROUNDS // 3
     pieces = [stream.data(0, cut), stream.data(cut, ROUNDS)]
-    parts = [play(learner, Recorded(stream.loss, piece), record="decisions", backend="numpy").decisions for piece in pieces]
-    _close(np.concatenate([part for part in parts if part is not None]), whole, tolerance, "two pieces are not the whole")
+    parts = [
+        play(learner, Recorded(stream.loss, piece), record="decisions", backend="numpy").decisions for piece in pieces
+    ]
+    _close(
+        np.concatenate([part for part in parts if part is not None]),
+        whole,
+        tolerance,
+        "two pieces are not the whole",
+    )
 
 
 def _close(found: np.ndarray | None, expected: np.ndarray | None, tolerance: float, message: str) -> None:

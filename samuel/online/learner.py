@@ -9,7 +9,7 @@ inside them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -127,7 +127,13 @@ class Learner:
     """
 
     def __init__(
-        self, rule: Rule, *, streams: int | None = None, seed: int = 0, dtype: str = "float64", record: bool = False
+        self,
+        rule: Rule,
+        *,
+        streams: int | None = None,
+        seed: int = 0,
+        dtype: str = "float64",
+        record: bool = False,
     ) -> None:
         if streams is not None and (not isinstance(streams, int | np.integer) or streams < 1):
             raise ValueError(f"streams must be a whole number of at least 1, or None, got {streams!r}")
@@ -175,7 +181,11 @@ class Learner:
         return number
 
     def update(
-        self, gradient: Any = None, *, loss: Callable[[np.ndarray], Any] | None = None, ticket: int | None = None
+        self,
+        gradient: Any = None,
+        *,
+        loss: Callable[[np.ndarray], Any] | None = None,
+        ticket: int | None = None,
     ) -> None:
         """Tell the learner how the round went.
 
@@ -200,28 +210,32 @@ class Learner:
                 "Give a larger horizon, or none."
             )
         if ticket is not None and ticket not in self._tickets:
-            raise ValueError(f"no decision is waiting for ticket {ticket!r}; waiting: {sorted(self._tickets) or 'none'}")
-        played = self._state.decision if ticket is None else self._tickets[ticket]
-        feedback, value, slope = self._observe(gradient, loss, played)
+            raise ValueError(
+                f"no decision is waiting for ticket {ticket!r}; waiting: {sorted(self._tickets) or 'none'}"
+            )
+        state = rule.grow(self._state, t + 1)
+        played = state.decision if ticket is None else self._tickets[ticket]
+        feedback, value, slope = self._observe(state, gradient, loss, played)
         chance, undo = None, None
         if rule.random:
             undo = self._random.bit_generator.state
             chance = self._random.random(self._shape[:-1]).astype(self.dtype)
         try:
-            state, info = rule.advance(rule.grow(self._state, t + 1), feedback, chance, self._record is not None)
+            with np.errstate(all="ignore"):  # an expert may diverge: it is taken out, and that is no one's concern
+                after, info = rule.advance(state, feedback, chance, self._record is not None)
         except BaseException:
             if undo is not None:
                 self._random.bit_generator.state = undo
             raise
         if self._record is not None:
             info.pop("healthy", None)
-            late = np.sum(slope * (played - self._state.decision), axis=-1)
+            late = np.sum(slope * (played - state.decision), axis=-1)
             value = np.broadcast_to(value, self._shape[:-1])
             entry = {"decision": played, "gradient": slope, "loss": value, **info}
             if ticket is not None:
                 entry["excess"] = entry.get("excess", 0.0) + late
             self._record.append(entry)
-        self._state = state
+        self._state = after
         if ticket is not None:
             del self._tickets[ticket]
 
@@ -233,11 +247,14 @@ class Learner:
             raise ValueError("nothing was recorded: make the learner with record=True to ask for its trace")
         if not self._record:
             raise ValueError("no round has been played yet, so there is no trace")
-        names = self._record[0].keys() | {"excess"} if any("excess" in r for r in self._record) else self._record[0].keys()
-        rows = [{name: entry.get(name, np.zeros(self._shape[:-1])) for name in names} for entry in self._record]
-        return Trace(self.rule, {name: _stack([row[name] for row in rows]) for name in names}, stream=None)
+        names = {name: None for entry in self._record for name in entry}
+        nothing = np.zeros(self._shape[:-1])
+        columns = {name: _stack([entry.get(name, nothing) for entry in self._record]) for name in names}
+        return Trace(self.rule, columns, None, self.round - len(self._record))
 
-    def _observe(self, gradient: Any, loss: Any, played: np.ndarray) -> tuple[Feedback, np.ndarray, np.ndarray]:
+    def _observe(
+        self, state: Any, gradient: Any, loss: Any, played: np.ndarray
+    ) -> tuple[Feedback, np.ndarray | np.float64, np.ndarray]:
         """The feedback the rule takes, the loss of the decision played (nan if unknown) and its gradient there."""
         kind = self.rule.feedback
         if (gradient is None) != (kind == "full") or (loss is None) != (kind == "linear"):
@@ -248,35 +265,34 @@ class Learner:
             return Linear(slope), NOT_TOLD, slope
         if not callable(loss):
             raise ValueError(f"loss must be a function of a point, got {loss!r}")
-        points = self.rule.points(self._state)
-        slots, experts = points.shape[-3:-1]
-        places = [(k, j) for k in range(slots) for j in range(experts)]
-        scalars, vectors = self._shape[:-1], self._shape
+        points, late = self.rule.points(state), played is not state.decision
+        places = [(k, j) for k in range(points.shape[-3]) for j in range(points.shape[-2])]
         if kind == "loss":
-            slope = self._checked(gradient, vectors, "gradient")
-            ours = self._checked(loss(self._state.decision.copy()), scalars, "loss")
-            values = [self._shaped(loss(points[..., k, j, :].copy()), scalars, "loss") for k, j in places]
-            return Loss(ours, self._experts(values, points.shape[:-1]), slope), ours, slope
-        ours, slope = self._pair(loss(self._state.decision.copy()))
-        ours, slope = self._checked(ours, scalars, "loss"), self._checked(slope, vectors, "gradient")
-        pairs = [self._pair(loss(points[..., k, j, :].copy())) for k, j in places]
-        values = [self._shaped(value, scalars, "loss") for value, _ in pairs]
-        slopes = [self._shaped(slope, vectors, "gradient") for _, slope in pairs]
-        full = Full(ours, self._experts(values, points.shape[:-1]), self._experts(slopes, points.shape))
-        if played is not self._state.decision:
-            ours, slope = self._pair(loss(played.copy()))
-            ours, slope = self._checked(ours, scalars, "loss"), self._checked(slope, vectors, "gradient")
-        return full, ours, slope
+            slope = self._checked(gradient, self._shape, "gradient")
+            ours = self._checked(loss(state.decision.copy()), self._shape[:-1], "loss")
+            values = [self._shaped(loss(points[..., k, j, :].copy()), self._shape[:-1], "loss") for k, j in places]
+            feedback = Loss(ours, self._experts(values, points.shape[:-1]), slope)
+            return (
+                feedback,
+                self._checked(loss(played.copy()), self._shape[:-1], "loss") if late else ours,
+                slope,
+            )
+        ours, slope = self._told(loss, state.decision, self._checked)
+        told = [self._told(loss, points[..., k, j, :], self._shaped) for k, j in places]
+        values, slopes = zip(*told, strict=True)
+        feedback = Full(ours, self._experts(values, points.shape[:-1]), self._experts(slopes, points.shape))
+        return feedback, *(self._told(loss, played, self._checked) if late else (ours, slope))
 
-    def _experts(self, parts: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-        batch = len(self._shape) - 1
-        return np.stack(parts, axis=batch).reshape(shape)
-
-    @staticmethod
-    def _pair(answer: Any) -> tuple[Any, Any]:
+    def _told(self, loss: Any, point: np.ndarray, shaped: Callable[..., np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Loss and gradient at a point."""
+        answer = loss(point.copy())
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise ValueError(f"under full feedback loss(x) must return (loss, gradient), got {answer!r}")
-        return answer
+        return shaped(answer[0], self._shape[:-1], "loss"), shaped(answer[1], self._shape, "gradient")
+
+    def _experts(self, parts: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+        batch = len(self._shape) - 1
+        return np.stack(parts, axis=batch).reshape(shape)
 
     def _shaped(self, value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
         try:
@@ -296,7 +312,8 @@ class Learner:
         return array
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.rule}, round={self.round})"
+        streams = "" if self.streams is None else f", streams={self.streams}"
+        return f"<{type(self).__name__} in {self.dim} dimensions on {self.domain}, round {self.round}{streams}>"
 
 
 def _stack(parts: list[Any]) -> np.ndarray:

@@ -20,6 +20,8 @@ from samuel.online.trace import Trace
 
 RECORDS = ("all", "decisions", "losses")
 NAMES = {"decisions": ("loss", "decision", "gradient"), "losses": ("loss",)}
+WORTH_COMPILING = 10_000
+"""Rounds from which on compiling, which takes seconds, pays."""
 CHUNK = 2**15
 """Rounds between two looks at the clock: progress is shown, and the stream makes its next stretch."""
 
@@ -45,7 +47,7 @@ def play(
         record: "all" (decisions, losses, gains, weights: what certificates need), "decisions" (with losses and
             gradients: what regret needs) or "losses" (a number per round).
         backend: "jax" compiles the run into one loop, "numpy" goes round by round; "auto" takes JAX if it is
-            installed.
+            installed and the run is long enough for compiling to pay.
         progress: show a bar (needs `rich`); by default on a terminal, for runs that take more than a moment.
 
     Raises:
@@ -64,7 +66,7 @@ def play(
     state = rule.grow(learner._state, first + rounds)
     random_before = learner._random.bit_generator.state
     if backend == "auto":
-        backend = "jax" if importlib.util.find_spec("jax") else "numpy"
+        backend = "jax" if rounds >= WORTH_COMPILING and importlib.util.find_spec("jax") else "numpy"
     run: Callable[..., tuple[Any, Info]] = _run_compiled if backend == "jax" else _run_plain
     parts: list[Info] = []
     try:
@@ -79,8 +81,10 @@ def play(
         learner._random.bit_generator.state = random_before
         raise
     learner._state = state
-    record_arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return Trace(rule, record_arrays, stream, first)
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if learner._record is not None:
+        learner._record += [{name: array[t] for name, array in arrays.items()} for t in range(rounds)]
+    return Trace(rule, arrays, stream, first)
 
 
 def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, backend: str) -> int:
@@ -101,6 +105,8 @@ def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, 
             raise ValueError(f"{type(stream).__name__} goes on for ever: say how many rounds to play")
     if rounds < 1 or (stream.rounds is not None and rounds > stream.rounds):
         raise ValueError(f"rounds must be from 1 to {stream.rounds or 'any number'}, got {rounds}")
+    if learner._record is not None and record != "all":
+        raise ValueError(f"the learner keeps a record of its own, so it is played with record='all', got {record!r}")
     limit = learner.rule.limit
     if limit is not None and learner.round + rounds > limit:
         raise ValueError(
@@ -143,18 +149,29 @@ def _round(
 
 
 def _run_plain(
-    rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, state: Any, data: Data, chance: np.ndarray | None
+    rule: Rule,
+    loss: LossFamily,
+    names: tuple[str, ...] | None,
+    state: Any,
+    data: Data,
+    chance: np.ndarray | None,
 ) -> tuple[Any, Info]:
     rows = []
-    for t in range(len(data[0])):
-        now = tuple(array[t] for array in data)
-        state, info = _round(rule, loss, names, state, now, None if chance is None else chance[t])
-        rows.append(info)
+    with np.errstate(all="ignore"):  # an expert may diverge: it is taken out, and that is no one's concern
+        for t in range(len(data[0])):
+            now = tuple(array[t] for array in data)
+            state, info = _round(rule, loss, names, state, now, None if chance is None else chance[t])
+            rows.append(info)
     return state, {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 def _run_compiled(
-    rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, state: Any, data: Data, chance: np.ndarray | None
+    rule: Rule,
+    loss: LossFamily,
+    names: tuple[str, ...] | None,
+    state: Any,
+    data: Data,
+    chance: np.ndarray | None,
 ) -> tuple[Any, Info]:
     import jax
 

@@ -113,7 +113,12 @@ class SamuelRule(Rule):
         return state._replace(points=points, memory=memory, weights=weights, p=mw.shares(weights))
 
     def advance(
-        self, state: SamuelState, feedback: Feedback, chance: Array | None, record: bool, pace: Pace = "careful"
+        self,
+        state: SamuelState,
+        feedback: Feedback,
+        chance: Array | None,
+        record: bool,
+        pace: Pace = "careful",
     ) -> tuple[SamuelState, Info]:
         gains, excess = self._gains(state, feedback)
         bound = state.weights.bound
@@ -131,7 +136,11 @@ class SamuelRule(Rule):
             after = self._turn(after, diverged, unusual, judged.largest, chance)
         elif pace == "due":
             after = self._decide(self._restarted(after), chance)
-        info: Info = {"healthy": judged.healthy} if pace == "careful" else {"usual": ~unusual}
+        if pace == "careful":
+            healthy = judged.healthy & xp.isfinite(after.decision).all(-1) if is_traced(unusual) else judged.healthy
+            info: Info = {"healthy": healthy}
+        else:
+            info = {"usual": ~unusual}
         if record:
             info |= {"gains": gains, "p": state.p, "used": judged.used, "bound": bound}
             info |= {"log_total": mw.log_total(weights), "started": state.weights.started}
@@ -171,7 +180,8 @@ class SamuelRule(Rule):
         points = xp.concat([step.points for step in stepped], axis=-2)
         zero = xp.zeros_like(points[..., 0])
         error = xp.concat(
-            [step.error + zero[..., group.place] for group, step in zip(self.groups, stepped, strict=True)], axis=-1
+            [step.error + zero[..., group.place] for group, step in zip(self.groups, stepped, strict=True)],
+            axis=-1,
         )
         return points, memory, error
 
@@ -182,8 +192,9 @@ class SamuelRule(Rule):
 
         One branch for all of them, because a compiled branch costs a copy of the state.
         """
-        t = state.round
-        due = t % self.cover.rhythm == 0
+        due = state.round % self.cover.rhythm == 0
+        if not is_traced(unusual) and not (unusual or due):
+            return state
 
         def turn(state: SamuelState) -> SamuelState:
             prior = self._prior(state.decision)
@@ -273,7 +284,8 @@ class Samuel(Learner):
         domain: where they must lie; all of space by default. Bounded domains have the full guarantee.
         base: what every expert does with its gradients (`Adagrad()` by default).
         learning_rates: candidates for the base learner; one expert per rate in every slot. By default six rates
-            that fit the domain: its width over `sqrt(2)`, and powers of 4 less; on an unbounded domain five
+            that fit the domain: its width (diameter, for bases without a step per coordinate) over `sqrt(2)`, and
+            powers of 4 less; on an unbounded domain five
             powers of ten from 0.001.
         learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
         cover: which stretches of time get experts of their own; `Anytime()` by default, or `Geometric(horizon)` if
@@ -324,8 +336,9 @@ class Samuel(Learner):
         feedback: Literal["linear", "loss", "full"] = "linear",
         **options: Any,
     ) -> None:
-        if not isinstance(dim, int) or dim < 1:
+        if not isinstance(dim, int | np.integer) or dim < 1:
             raise ValueError(f"dim must be a whole number of at least 1, got {dim!r}")
+        dim = int(dim)
         domain = Free() if domain is None else domain
         if not isinstance(domain, Domain):
             raise ValueError(f"domain must be a samuel.online domain such as Ball(1.0), got {domain!r}")
@@ -341,7 +354,9 @@ class Samuel(Learner):
         if gradient_bound is not None and not (math.isfinite(gradient_bound) and gradient_bound > 0):
             raise ValueError(f"gradient_bound must be positive and finite, got {gradient_bound!r}")
         if gradient_bound is not None and not domain.bounded:
-            raise ValueError(f"gradient_bound={gradient_bound} bounds the gains on a bounded domain only, got {domain!r}")
+            raise ValueError(
+                f"gradient_bound={gradient_bound} bounds the gains on a bounded domain only, got {domain!r}"
+            )
         experts = _experts(base, learning_rates, learners, domain, dim)
         cover = _cover(cover, horizon)
         diameter = domain.diameter(dim)
@@ -403,23 +418,23 @@ def _experts(
     if not isinstance(base, Base):
         raise ValueError(f"base must be a base learner such as Adagrad(), got {base!r}")
     if learning_rates is None:
-        learning_rates = default_learning_rates(domain, dim)
+        learning_rates = default_learning_rates(base, domain, dim)
     if len(learning_rates) == 0:
         raise ValueError("learning_rates is empty: give at least one positive number")
     return tuple(replace(base, learning_rate=check_learning_rate(rate)) for rate in learning_rates)
 
 
-def default_learning_rates(domain: Domain, dim: int) -> tuple[float, ...]:
+def default_learning_rates(base: Base, domain: Domain, dim: int) -> tuple[float, ...]:
     """Candidates for a scale-free base: the rate that is best in the worst case, and smaller ones.
 
-    >>> from samuel.online import Ball
-    >>> [round(rate, 4) for rate in default_learning_rates(Ball(1.0), dim=2)]
+    >>> from samuel.online import Adagrad, Ball
+    >>> [round(rate, 4) for rate in default_learning_rates(Adagrad(), Ball(1.0), dim=2)]
     [0.0014, 0.0055, 0.0221, 0.0884, 0.3536, 1.4142]
     """
     if not domain.bounded:
         return (0.001, 0.01, 0.1, 1.0, 10.0)
-    width = max(domain.widths(dim))
-    return tuple(width / math.sqrt(2) / 4.0**power for power in (5, 4, 3, 2, 1, 0))
+    reach = max(domain.widths(dim)) if isinstance(base, Adagrad) else domain.diameter(dim)
+    return tuple(reach / math.sqrt(2) / 4.0**power for power in (5, 4, 3, 2, 1, 0))
 
 
 def _cover(cover: Cover | None, horizon: int | None) -> Cover:

@@ -42,7 +42,12 @@ class SingleRule(Rule):
         return SingleState(0, decision, self.base.init(zero))
 
     def advance(
-        self, state: SingleState, feedback: Feedback, chance: Array | None, record: bool, pace: Pace = "careful"
+        self,
+        state: SingleState,
+        feedback: Feedback,
+        chance: Array | None,
+        record: bool,
+        pace: Pace = "careful",
     ) -> tuple[SingleState, Info]:
         gradient = feedback.expert_gradients[..., 0, 0, :]
         points, memory, error = self.base.step(

@@ -57,9 +57,7 @@ class Recorded(Stream):
             shapes = ", ".join(str(array.shape) for array in arrays)
             raise ValueError(f"every array of a stream needs the same number of rounds, got shapes {shapes}")
         if arrays[0].ndim not in (2, 3):
-            raise ValueError(
-                f"the first array must be (rounds, dim) or (rounds, streams, dim), got {arrays[0].shape}"
-            )
+            raise ValueError(f"the first array must be (rounds, dim) or (rounds, streams, dim), got {arrays[0].shape}")
         for array in arrays:
             if not np.isfinite(array).all():
                 place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])

@@ -56,9 +56,7 @@ def block_bound(log_count: float, square: float, bound: float, Q: int) -> float:
     >>> round(block_bound(log_count=5.0, square=100.0, bound=1.0, Q=10), 2)
     47.43
     """
-    return max(
-        4 * bound * log_count, 3 / math.sqrt(2) * math.sqrt(log_count * square), 2 * square / (bound * 2.0**Q)
-    )
+    return max(4 * bound * log_count, 3 / math.sqrt(2) * math.sqrt(log_count * square), 2 * square / (bound * 2.0**Q))
 
 
 def theorem_1(trace: Trace, first: int, last: int) -> Bound:
@@ -136,7 +134,11 @@ def _spread(trace: Trace, first: int, last: int) -> tuple[np.ndarray, float, flo
     """`S_i`, the Euclidean diameter, and `tr G^(1/2)` of an interval."""
     gradients = trace.needed("gradient")[trace.interval_slice(first, last)].astype(float)
     singular_values = np.linalg.svd(gradients, compute_uv=False)
-    return np.sum(gradients**2, axis=0), trace.rule.domain.diameter(trace.rule.dim), float(np.sum(singular_values))
+    return (
+        np.sum(gradients**2, axis=0),
+        trace.rule.domain.diameter(trace.rule.dim),
+        float(np.sum(singular_values)),
+    )
 
 
 def _rates(trace: Trace) -> np.ndarray:
@@ -148,7 +150,7 @@ def _known_scale(trace: Trace) -> Any:
     rule: Any = trace.rule
     if not getattr(rule, "bound", 0.0) or rule.feedback != "linear" or rule.combine != "average":
         raise ValueError(
-            "the theorem speaks of SAMUEL with a known gradient_bound, linear feedback and averaging; for any other run "
+            "the theorem speaks of SAMUEL with a known gradient_bound, linear feedback and averaging; otherwise "
             "ask for trace.certificate(first, last)"
         )
     if np.any(trace.needed("used") != 1.0):

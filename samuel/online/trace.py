@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from samuel.online.certificates import Certificate, Comparison, certify
+from samuel.online.certificates import Certificate, Comparison, certify, linearised_regret
 from samuel.online.comparators import best_fixed_point
-from samuel.online.domains import Domain
+from samuel.online.streams import Stream
 
 if TYPE_CHECKING:
     from samuel.online.learner import Rule
-    from samuel.online.streams import Stream
 
 
 class Worst(NamedTuple):
@@ -59,7 +58,9 @@ class Trace:
         return len(self.losses)
 
     def __repr__(self) -> str:
-        return f"Trace({type(self.rule).__name__}, rounds {self.first} to {self.last}, {', '.join(sorted(self.arrays))})"
+        return (
+            f"Trace({type(self.rule).__name__}, rounds {self.first} to {self.last}, {', '.join(sorted(self.arrays))})"
+        )
 
     @property
     def last(self) -> int:
@@ -119,12 +120,7 @@ class Trace:
     ) -> float:
         """`sum <g, x> - min_u <sum g, u>`: never below the regret of convex losses, and known from gradients alone."""
         first, last = self._interval(first, last)
-        gradients, decisions = self._needed("gradient"), self._needed("decision")
-        part = slice(first - self.first, last - self.first + 1)
-        total = np.sum(gradients[part], axis=0)
-        comparison = Comparison.of(self.rule, comparator, radius)
-        lowest = comparison.lowest(total)
-        return float(np.sum(gradients[part] * decisions[part]) - total @ lowest)
+        return linearised_regret(self, first, last, Comparison.of(self.rule, comparator, radius))
 
     def certificate(
         self,
@@ -159,6 +155,12 @@ class Trace:
         starts = range(self.first, self.last - length + 2, every)
         return max(Worst(self.regret(a, a + length - 1, radius=radius), a, a + length - 1) for a in starts)
 
+    def needed(self, name: str) -> np.ndarray:
+        """A recorded array by name; ValueError if it was not recorded."""
+        if name not in self.arrays:
+            raise ValueError(f"{name} was not recorded: play with record='all' (recorded: {', '.join(self.arrays)})")
+        return self.arrays[name]
+
     def interval_slice(self, first: int, last: int) -> slice:
         """Where an interval of rounds stands in the arrays."""
         return slice(first - self.first, last - self.first + 1)
@@ -166,10 +168,10 @@ class Trace:
     @cached_property
     def sums(self) -> dict[str, np.ndarray]:
         """Running sums over the rounds, from which those of any interval follow by a difference."""
-        gains = self._needed("gains")
-        bad = ~(np.isfinite(gains) & (self._needed("p") > 0))  # broken down, or its slot not open
+        gains = self.needed("gains")
+        bad = ~(np.isfinite(gains) & (self.needed("p") > 0))  # broken down, or its slot not open
         clean = np.where(bad, 0.0, gains)
-        used = clean * self._needed("used")[..., None, None]
+        used = clean * self.needed("used")[..., None, None]
         parts = {"bad": bad, "gain": clean, "square": used**2, "slack": clean - used}
         if "error" in self.arrays:
             parts["error"] = self.arrays["error"]
@@ -187,15 +189,8 @@ class Trace:
             )
         return first, last
 
-    def _needed(self, name: str) -> np.ndarray:
-        if name not in self.arrays:
-            raise ValueError(f"{name} was not recorded: play with record='all' (recorded: {', '.join(self.arrays)})")
-        return self.arrays[name]
 
-    needed = _needed
-
-
-class _OneOf:
+class _OneOf(Stream):
     """One of several streams that run side by side."""
 
     def __init__(self, stream: Stream, number: int) -> None:
@@ -208,8 +203,3 @@ class _OneOf:
 
 def _running(part: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros((1, *part.shape[1:])), np.cumsum(part, axis=0, dtype=float)])
-
-
-def bounded_domain(domain: Domain) -> bool:
-    """Whether certificates need no radius."""
-    return domain.bounded

@@ -111,9 +111,7 @@ LEARNERS: dict[str, Contestant] = {
             _ogd_inverse,
         ),
         Contestant("adagrad", "Adagrad", "Adagrad with one rate for the whole run.", _adagrad, tuned=True),
-        Contestant(
-            "samuel", "SAMUEL", "SAMUEL as it comes: newborns start at the decision.", _samuel("warm")
-        ),
+        Contestant("samuel", "SAMUEL", "SAMUEL as it comes: newborns start at the decision.", _samuel("warm")),
         Contestant(
             "samuel-cold",
             "SAMUEL, cold",
@@ -431,9 +429,7 @@ def run(plan: Plan, tell: Tell | None = None) -> Report:
     began = time.perf_counter()
     arenas = [STREAMS[name] for name in plan.streams]
     casts = [[LEARNERS[name] for name in plan.learners or arena.learners] for arena in arenas]
-    steps = _Steps(
-        sum(len(cast) * (2 if arena.grows else 1) for arena, cast in zip(arenas, casts, strict=True)), tell
-    )
+    steps = _Steps(sum(len(cast) * (2 if arena.grows else 1) for arena, cast in zip(arenas, casts, strict=True)), tell)
     contests = tuple(_contest(plan, arena, cast, steps) for arena, cast in zip(arenas, casts, strict=True))
     steps.end()
     date = datetime.now().astimezone().isoformat(timespec="minutes")
@@ -523,9 +519,7 @@ def _contest(plan: Plan, arena: Arena, cast: Sequence[Contestant], steps: _Steps
     )
 
 
-def _tune(
-    plan: Plan, arena: Arena, stream: Stream, contestant: Contestant
-) -> tuple[tuple[float, float], ...]:
+def _tune(plan: Plan, arena: Arena, stream: Stream, contestant: Contestant) -> tuple[tuple[float, float], ...]:
     """The total loss with every rate of the grid."""
     totals = []
     backend = "numpy" if plan.rounds <= QUICK else plan.engine
@@ -536,9 +530,7 @@ def _tune(
     return tuple(totals)
 
 
-def _play(
-    plan: Plan, arena: Arena, stream: Stream, contestant: Contestant, rate: float | None
-) -> tuple[Trace, float]:
+def _play(plan: Plan, arena: Arena, stream: Stream, contestant: Contestant, rate: float | None) -> tuple[Trace, float]:
     """The record of a run, and how many seconds it took once compiled."""
 
     def once() -> Trace:
@@ -583,9 +575,7 @@ def _worst(trace: Trace, length: int) -> WorstInterval:
     worst = trace.worst(length, every=grid(len(trace), length))
     certificate = trace.certificate(worst.first, worst.last)
     proved = certificate.against == ANY_POINT and math.isfinite(certificate.measured)
-    return WorstInterval(
-        length, worst.regret, worst.first, worst.last, certificate.measured if proved else None
-    )
+    return WorstInterval(length, worst.regret, worst.first, worst.last, certificate.measured if proved else None)
 
 
 def _weights(label: str, trace: Trace) -> Weights:
@@ -614,9 +604,7 @@ def _chain(label: str, trace: Trace) -> Chain:
     return Chain(label, lengths, *zip(*rows, strict=True))
 
 
-def _growth(
-    plan: Plan, arena: Arena, cast: Sequence[Contestant], results: Sequence[Result], steps: _Steps
-) -> Growth:
+def _growth(plan: Plan, arena: Arena, cast: Sequence[Contestant], results: Sequence[Result], steps: _Steps) -> Growth:
     """The contest for runs from 16 times shorter to 4 times longer.
 
     None of the learners knows the length of the run, so all lengths can be played side by side in one go as
@@ -625,18 +613,14 @@ def _growth(
     rounds = tuple(plan.rounds * 2**power // 16 for power in range(7))
     streams = [TwoValleys(length) for length in rounds]
     parts = [stream.data(0, rounds[-1]) for stream in streams]
-    together = Recorded(
-        streams[0].loss, tuple(np.stack(arrays, axis=1) for arrays in zip(*parts, strict=True))
-    )
+    together = Recorded(streams[0].loss, tuple(np.stack(arrays, axis=1) for arrays in zip(*parts, strict=True)))
     totals = {}
     for contestant, result in zip(cast, results, strict=True):
         steps.next(f"{arena.label}, runs of {rounds[0]} to {rounds[-1]} rounds: {contestant.label}")
         learner = contestant.make(together.dim, arena.domain, result.rate, streams=len(rounds))
         trace = play(learner, together, record="losses", backend=plan.engine, progress=False)
         lost = np.cumsum(trace.losses, axis=0)
-        totals[contestant.label] = tuple(
-            float(lost[length - 1, place]) for place, length in enumerate(rounds)
-        )
+        totals[contestant.label] = tuple(float(lost[length - 1, place]) for place, length in enumerate(rounds))
     best = tuple(
         best_fixed_point(stream.loss, stream.data(0, stream.rounds), arena.domain, stream.dim).loss
         for stream in streams

@@ -199,8 +199,7 @@ def certificates(contest: Contest, chain: Chain) -> Drawing:
         f"logarithmic. On {chain.lengths[-1]} rounds: {longest}.",
         f"{chain.label} on intervals of each length: the largest regret, and the largest value of each bound "
         "on it. The certificate comes from the run itself: measured from the gains of the experts, "
-        "guaranteed by the algorithm. The trivial bound holds for any decisions whatever. "
-        + _below_trivial(chain),
+        "guaranteed by the algorithm. The trivial bound holds for any decisions whatever. " + _below_trivial(chain),
     )
 
 
@@ -237,9 +236,7 @@ def rates(contest: Contest) -> Drawing:
     """Total loss against the learning rate, for learners that need one."""
     figure = _figure("learning rate", "total loss")
     _log(figure, "x", ticks=RATES)
-    _log(
-        figure, "y", [total for result in contest.results for _, total in (*result.tried, (0, result.total))]
-    )
+    _log(figure, "y", [total for result in contest.results for _, total in (*result.tried, (0, result.total))])
     best = []
     for result in contest.results:
         if result.tried:
@@ -384,9 +381,5 @@ def _below_trivial(chain: Chain) -> str:
     below = [length for length, measured, trivial in pairs if measured < trivial]
     if not below:
         return "Here the measured certificate is below it on none of these lengths."
-    on = (
-        "all these lengths"
-        if len(below) == len(chain.lengths)
-        else f"lengths of {', '.join(map(str, below))} rounds"
-    )
+    on = "all these lengths" if len(below) == len(chain.lengths) else f"lengths of {', '.join(map(str, below))} rounds"
     return f"Here the largest measured certificate is below the largest trivial bound on {on}."

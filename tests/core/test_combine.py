@@ -9,7 +9,9 @@ from hypothesis.extra import numpy as hnp
 
 from samuel.core import combine
 
-weights = hnp.arrays(float, (2, 3), elements=st.floats(0, 1)).filter(lambda w: w.sum() > 1e-6).map(lambda w: w / w.sum())
+weights = (
+    hnp.arrays(float, (2, 3), elements=st.floats(0, 1)).filter(lambda w: w.sum() > 1e-6).map(lambda w: w / w.sum())
+)
 POINTS = np.arange(12.0).reshape(2, 3, 2)
 
 
@@ -19,9 +21,9 @@ def test_average_is_the_weighted_sum(p):
 
 
 @given(weights)
-def test_best_has_the_largest_weight(p):
-    k, j = np.unravel_index(np.argmax(p), p.shape)
-    assert np.array_equal(combine.best(POINTS, p), POINTS[k, j])
+def test_best_is_the_first_of_those_with_the_largest_weight(p):
+    largest = np.argwhere(p >= p.max() * (1 - 1e-6))[0]
+    assert np.array_equal(combine.best(POINTS, p), POINTS[tuple(largest)])
 
 
 @given(weights, st.floats(0, 1, exclude_max=True))

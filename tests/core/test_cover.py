@@ -16,7 +16,7 @@ COVERS = [
     Geometric(horizon=300, shortest=7),
     Anytime(shortest=1),
     Anytime(shortest=5),
-    Fixed(13),
+    Fixed(every=13),
     Chosen((10, 11, 200)),
     AllIntervals(horizon=300),
 ]

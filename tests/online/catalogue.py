@@ -40,7 +40,15 @@ BASES = {
 BOUNDED = {"ball": Ball(1.0), "box": Box(-1.0, (0.5, 1.0, 2.0)), "simplex": Simplex()}
 """Every kind of bounded domain, in three dimensions."""
 
-WITH_BOUND = ("OGD", "OGD sqrt", "ScaleFreeOGD", "Adagrad", "Adagrad delta", "AdagradFull", "AdagradFull delta")
+WITH_BOUND = (
+    "OGD",
+    "OGD sqrt",
+    "ScaleFreeOGD",
+    "Adagrad",
+    "Adagrad delta",
+    "AdagradFull",
+    "AdagradFull delta",
+)
 """Base learners whose regret is bounded."""
 
 LEARNERS = {
@@ -55,7 +63,7 @@ LEARNERS = {
         for name, base in BASES.items()
     },
     "Samuel on a box": lambda **options: Samuel(3, Box(-1.0, 1.0), **options),
-    "Samuel on a simplex": lambda **options: Samuel(3, Simplex(), base=AdagradFull(), **options),
+    "Samuel(AdagradFull) on a simplex": lambda **options: Samuel(3, Simplex(), base=AdagradFull(delta=0.1), **options),
     "Samuel everywhere": lambda **options: Samuel(3, Free(), **options),
     "Samuel, horizon": lambda **options: Samuel(3, Ball(1.0), horizon=200, gradient_bound=50.0, **options),
     "Samuel, shortest 1": lambda **options: Samuel(3, Ball(1.0), cover=Anytime(shortest=1), **options),
@@ -68,7 +76,7 @@ LEARNERS = {
     "Samuel, loss": lambda **options: Samuel(3, Ball(1.0), feedback="loss", **options),
     "Samuel, best": lambda **options: Samuel(3, Ball(1.0), combine="best", **options),
     "Samuel, sample": lambda **options: Samuel(3, Ball(1.0), combine="sample", feedback="full", **options),
-    "Samuel, mixed": lambda **options: Samuel(
+    "Samuel, mixed with AdagradFull": lambda **options: Samuel(
         3, Ball(1.0), learners=[OGD(0.1), OGD(1.0), Adagrad(0.5), AdagradFull(0.5)], **options
     ),
 }

@@ -14,10 +14,13 @@ from hypothesis.extra import numpy as hnp
 from samuel.core import certificate
 from samuel.core import weights as mw
 from samuel.online import (
+    OGD,
     Adagrad,
     Anytime,
     Ball,
+    Fixed,
     Geometric,
+    Interval,
     LogisticLoss,
     Recorded,
     Samuel,
@@ -126,10 +129,11 @@ def test_chain_holds_on_curved_losses(numbers, kind, base, domain):
 
 
 def storm(rounds, seed=0):
-    """Long calm stretches with a small pull one way, short storms the other way."""
+    """A small pull under much noise, which turns round every 700 rounds: no decision is good in every round."""
     random = np.random.default_rng(seed)
     pull = np.where(np.arange(rounds) // 700 % 2 == 0, 0.3, -0.5)[:, None] * np.array([1.0, 0.2, 0.0])
-    return 0.5 * (pull + 0.1 * random.normal(size=(rounds, DIM)))
+    gradients = 0.3 * (pull + random.normal(size=(rounds, DIM)))
+    return gradients / np.maximum(1.0, np.linalg.norm(gradients, axis=1, keepdims=True))
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown scale", "known scale"])
@@ -137,9 +141,7 @@ def storm(rounds, seed=0):
 def test_chain_holds_on_a_long_run_where_the_guarantee_says_something(base, known):
     """Long enough that the guarantee is below the trivial bound, so that it could be broken."""
     rounds = 2100
-    learner = Samuel(
-        DIM, Ball(1.0), base=BASES[base], learning_rates=(0.1, 1.0), gradient_bound=1.0 if known else None
-    )
+    learner = Samuel(DIM, Ball(1.0), base=BASES[base], learning_rates=(0.1, 1.0), gradient_bound=1.0 if known else None)
     trace = play(learner, storm(rounds))
     random = np.random.default_rng(5)
     ends = np.sort(random.integers(0, rounds, size=(60, 2)), axis=1)
@@ -194,10 +196,11 @@ class _NoProjection:
         return point
 
 
-def badly_scaled(rounds=400):
-    """One steep coordinate at the edge of the ball, one flat coordinate that the wrong projection drags along."""
-    t = np.arange(rounds)
-    return np.stack([np.where(t % 2 == 0, -100.0, 99.0), np.full(rounds, -0.01), 0.001 * np.cos(t)], axis=1)
+def badly_scaled(rounds=1000):
+    """A steep coordinate that pulls to the edge of the ball with noise; the wrong projection drags it off again,
+    because it moves the flat coordinates as if they weighed as much."""
+    signs = np.sign(np.random.default_rng(0).normal(size=(rounds, DIM)) + np.array([0.5, 3.0, 3.0]))
+    return signs * np.array([1.0, 0.005, 0.005])
 
 
 def run_alone(base, gradients):
@@ -207,62 +210,60 @@ def run_alone(base, gradients):
 
 
 def test_a_euclidean_projection_for_adagrad_on_a_ball_is_caught():
-    prefixes = [(0, last) for last in range(20, 400, 10)]
+    prefixes = [(0, last) for last in range(20, 1000, 20)]
     assert not broken_links(run_alone(Adagrad(), badly_scaled()), prefixes)
     assert broken_links(run_alone(EuclideanAdagrad(), badly_scaled()), prefixes)
 
 
-def outbursts(rounds=300, seed=2):
-    """A small bound is learned first; then rare gradients far beyond it."""
-    random = np.random.default_rng(seed)
-    gradients = 0.01 * random.normal(size=(rounds, DIM))
-    gradients[20::7] *= 3.0 ** np.minimum(np.arange(len(gradients[20::7])), 12)[:, None]
-    return gradients
+def total_over_started(judge):
+    """`L - log C` after rounds in which a bad expert of little weight loses far more than the bound allows for.
+
+    The mean gain is 0, as it is under linear feedback with averaging.
+    """
+    prior = np.array([0.95, 0.05])
+    weights = mw.restart(mw.begin(prior, 1, 6, bound=1.0), np.array([True]), prior)
+    for _ in range(12):
+        p = mw.shares(weights)
+        gains = 1.9 * float(weights.bound) * np.array([[p[0, 1], -p[0, 0]]])
+        weights, judged = judge(weights, gains)
+        weights = mw.widen(weights, judged.largest, prior)
+    return float(mw.log_total(weights) - np.log(weights.started))
 
 
-def test_gains_clipped_one_by_one_are_caught(monkeypatch):
-    """Clipping each gain by itself biases the mixture: the mean gain used is no longer 0 and the total outgrows C."""
-    learner = learner_for(ScaleFreeOGD(), Ball(1.0), False)
-    honest = play(learner, outbursts(), backend="numpy")
-    assert (honest.arrays["log_total"] <= np.log(learner._state.weights.started) + 1e-9).all()
+def test_gains_clipped_one_by_one_are_caught():
+    """Clipping each gain by itself biases the mixture: the total outgrows what was started."""
 
-    right = mw.judge
-
-    def clipped(weights, gains, rounding=0.0):
+    def one_by_one(weights, gains):
         bound = float(weights.bound)
-        after, judged = right(weights, np.clip(gains, -bound, bound) if bound > 0 else gains, rounding)
+        after, judged = mw.judge(weights, np.clip(gains, -bound, bound))
         return after, judged._replace(largest=np.max(np.abs(gains)))
 
-    monkeypatch.setattr(mw, "judge", clipped)
-    learner = learner_for(ScaleFreeOGD(), Ball(1.0), False)
-    wrong = play(learner, outbursts(), backend="numpy")
-    assert (wrong.arrays["log_total"] > np.log(wrong.arrays["started"]) + 1e-9).any()
+    assert total_over_started(mw.judge) <= 1e-9
+    assert total_over_started(one_by_one) > 1e-3
 
 
-def turncoat(rounds=512):
-    """Pulls one way for a block, then the other way: what was learned in one block is wrong in the next."""
-    return np.where((np.arange(rounds) // 64) % 2 == 0, 1.0, -1.0)[:, None] * np.array([1.0, -0.5, 0.25])
+def turncoat():
+    """64 rounds in which a bold expert wins, then 64 in which a cautious one does."""
+    return np.concatenate([np.full(64, -1.0), np.tile([1.0, -1.0], 32)])[:, None]
 
 
 def test_inheriting_without_adding_the_prior_is_caught(monkeypatch):
-    def inherits(learner):
+    def heirs():
+        experts = [OGD(1e-3), OGD(2.0)]
+        learner = Samuel(
+            1, Interval(-1.0, 1.0), learners=experts, cover=Fixed(64), newborns="inherit", gradient_bound=1.0
+        )
         return play(learner, turncoat(), backend="numpy")
 
-    def make():
-        return learner_for(ScaleFreeOGD(), Ball(1.0), False, Geometric(512, shortest=64), newborns="inherit", Q=8)
-
-    tiles = [(start, start + 63) for start in range(0, 512, 64)]
-    assert not broken_links(inherits(make()), tiles)
+    assert not broken_limits(heirs(), [(0, 63), (64, 127)])
 
     right = mw.restart
 
     def without_prior(weights, starts, prior, inherit=False):
-        return right(weights, starts, prior * 1e-12, inherit) if inherit else right(weights, starts, prior)
+        return right(weights, starts, prior * 1e-12 if inherit else prior, inherit)
 
     monkeypatch.setattr(mw, "restart", without_prior)
-    learner = make()
-    trace = inherits(learner)
-    assert broken_limits(trace, tiles)
+    assert broken_limits(heirs(), [(0, 63), (64, 127)])
 
 
 def broken_limits(trace, tiles):
@@ -274,7 +275,7 @@ def broken_limits(trace, tiles):
         (first, slot)
         for first, last in tiles
         for slot in range(trace.gains.shape[1])
-        if trace.rule.cover.block(slot, first)[0] == first
+        if (trace.rule.cover.block(slot, first) or (None,))[0] == first
         for gains, limits in [tile_gains(trace, Tile(slot, first, last))]
         if (gains > limits + 1e-9).any()
     ]
@@ -286,6 +287,8 @@ def test_a_forgotten_square_in_the_bound_is_caught(monkeypatch):
     tiles = [(64, 127), (128, 255), (256, 511)]
     assert not broken_limits(trace, tiles)
     monkeypatch.setattr(
-        certificate, "gain_bound", lambda L, log_prior, rates, square, slack: right(L - L, log_prior, rates, 0 * square, slack)
+        certificate,
+        "gain_bound",
+        lambda L, log_prior, rates, square, slack: right(L - L, log_prior, rates, 0 * square, slack),
     )
     assert broken_limits(trace, tiles)

@@ -202,9 +202,7 @@ def test_the_ball_takes_a_metric_over_twelve_orders_of_magnitude(dtype, seed, de
     h, z = metric.astype(np.longdouble), target.astype(np.longdouble)
     if np.sum(z**2) <= 1:
         return
-    lam = by_bisection(
-        lambda lam: np.sum((h * z / (h + lam)) ** 2) - 1, h.min() * 1e-30, np.sum((h * z) ** 2) ** 0.5
-    )
+    lam = by_bisection(lambda lam: np.sum((h * z / (h + lam)) ** 2) - 1, h.min() * 1e-30, np.sum((h * z) ** 2) ** 0.5)
     exact = h * z / (h + lam)
     eps = np.finfo(dtype).eps
     assert np.sqrt(np.sum(h * (x - exact) ** 2) / h.max()) <= 8 * eps
@@ -240,9 +238,7 @@ def by_enumeration(domain, dim, point, matrix):
     best, least = None, INF
     bounds = [(0.0, INF)] * dim if isinstance(domain, Simplex) else domain.bounds(dim)
     for sides in itertools.product((0, 1, None), repeat=dim):
-        if any(
-            side is not None and math.isinf(bound[side]) for side, bound in zip(sides, bounds, strict=True)
-        ):
+        if any(side is not None and math.isinf(bound[side]) for side, bound in zip(sides, bounds, strict=True)):
             continue
         free = [i for i, side in enumerate(sides) if side is None]
         x = np.array([point[i] if side is None else bounds[i][side] for i, side in enumerate(sides)])
@@ -265,19 +261,14 @@ def by_enumeration(domain, dim, point, matrix):
     return best
 
 
-@pytest.mark.parametrize(
-    "domain", [Box(), Box((0.0, -INF, -1.0, -INF), (INF, 1.0, 2.0, INF)), Simplex(3.0)], ids=str
-)
+@pytest.mark.parametrize("domain", [Box(), Box((0.0, -INF, -1.0, -INF), (INF, 1.0, 2.0, INF)), Simplex(3.0)], ids=str)
 @given(seed=seeds)
 @moderately
 def test_the_matrix_norm_finds_the_best_of_all_faces(domain, seed):
     point, metric, vectors = draw(domain, 4, seed, rows=(), spread=1.0)
     x, error = domain.project_matrix(point, metric, vectors)
     expected = by_enumeration(domain, 4, point, (vectors * metric) @ vectors.T)
-    assert (
-        distance(x, expected, metric, vectors)
-        <= 1e-9 * np.sqrt(np.max(metric)) * np.linalg.norm(point - x) + error
-    )
+    assert distance(x, expected, metric, vectors) <= 1e-9 * np.sqrt(np.max(metric)) * np.linalg.norm(point - x) + error
 
 
 # --- How far from nearest ----------------------------------------------------------------------------------
@@ -292,14 +283,10 @@ def test_the_reported_error_covers_the_distance_to_the_nearest_point(domain, dim
     assert x.dtype == error.dtype == np.float32
     assert error.shape == point.shape[:-1]
     wide = [array.astype(np.float64) for array in (point, metric, vectors)]
-    wide[2] = np.linalg.qr(wide[2])[0] * np.sign(
-        np.sum(np.linalg.qr(wide[2])[0] * wide[2], axis=-2, keepdims=True)
-    )
+    wide[2] = np.linalg.qr(wide[2])[0] * np.sign(np.sum(np.linalg.qr(wide[2])[0] * wide[2], axis=-2, keepdims=True))
     exact, tiny = domain.project_matrix(*wide)
     assert (distance(x, exact, *wide[1:]) <= error + tiny).all()
-    size = np.sqrt(np.max(metric, axis=-1)) * (
-        np.linalg.norm(point - x, axis=-1) + np.linalg.norm(x, axis=-1)
-    )
+    size = np.sqrt(np.max(metric, axis=-1)) * (np.linalg.norm(point - x, axis=-1) + np.linalg.norm(x, axis=-1))
     assert (tiny <= 1e-9 * size).all()
     assert (error <= 3e-3 * size).all()
 
@@ -330,9 +317,7 @@ def test_a_hundred_coordinates_are_no_difficulty(domain, dim, decades):
     point, metric, vectors = draw(domain, dim, 3, rows=(3,), spread=1.0, decades=decades)
     x, error = domain.project_matrix(point, metric, vectors)
     assert domain.contains(x).all()
-    size = np.sqrt(np.max(metric, axis=-1)) * (
-        np.linalg.norm(point - x, axis=-1) + np.linalg.norm(x, axis=-1)
-    )
+    size = np.sqrt(np.max(metric, axis=-1)) * (np.linalg.norm(point - x, axis=-1) + np.linalg.norm(x, axis=-1))
     assert (error <= 1e-9 * size).all()
 
 

@@ -50,17 +50,6 @@ def test_multiplying_all_losses_changes_no_decision(base, domain, factor):
     assert np.max(np.abs(decisions[0] - decisions[1])) < 1e-6
 
 
-def test_a_learning_rate_far_too_large_does_no_harm():
-    target = np.array([0.5, -0.25, 0.0])
-    decisions = []
-    for rates in ((0.1, 1.0), (0.1, 1.0, 1e6)):
-        learner = Samuel(3, Free(), base=OGD(), learning_rates=rates)
-        for _ in range(400):
-            learner.update(learner.predict() - target)
-        decisions.append(learner.predict())
-    assert np.max(np.abs(decisions[1] - target)) < 0.05
-
-
 def test_an_expert_that_overflows_is_taken_out_and_the_others_go_on():
     learner = Samuel(1, Free(), base=OGD(), learning_rates=(0.1, 1e308))
     for _ in range(50):

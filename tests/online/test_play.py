@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from samuel.online import (
+    OGD,
     Ball,
     DriftingRegression,
     Interval,
     Recorded,
     Samuel,
     Single,
-    OGD,
     SquaredLoss,
     TwoValleys,
     play,

@@ -63,9 +63,7 @@ def test_corollary_3_bounds_the_regret_with_diagonal_matrices(interval):
     assert trace.regret(*interval) <= theory.corollary_3(trace, *interval).total
 
 
-@pytest.mark.parametrize(
-    ("corollary", "base"), [(theory.corollary_1, AdagradFull()), (theory.corollary_3, Adagrad())]
-)
+@pytest.mark.parametrize(("corollary", "base"), [(theory.corollary_1, AdagradFull()), (theory.corollary_3, Adagrad())])
 def test_the_corollaries_are_no_tighter_than_the_certificates_they_follow_from(corollary, base):
     trace = run(base)
     for interval in INTERVALS:

@@ -47,9 +47,7 @@ def address(report, tmp_path_factory):
 def wait(browser, condition):
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(browser, LONG, poll_frequency=0.05).until(
-        lambda _: browser.execute_script(condition)
-    )
+    return WebDriverWait(browser, LONG, poll_frequency=0.05).until(lambda _: browser.execute_script(condition))
 
 
 def visit(browser, address, width=1200, dark=False):
@@ -104,9 +102,7 @@ def test_a_click_in_the_legend_hides_a_line(browser, address):
     lines = "return document.querySelectorAll('#two-valleys-loss .scatterlayer .trace path.js-line').length"
     before = browser.execute_script(lines)
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
-    ActionChains(browser).move_to_element(
-        plot.find_element(By.CSS_SELECTOR, ".legendtoggle")
-    ).click().perform()
+    ActionChains(browser).move_to_element(plot.find_element(By.CSS_SELECTOR, ".legendtoggle")).click().perform()
     wait(browser, "return document.getElementById('two-valleys-loss').data[0].visible === 'legendonly'")
     assert browser.execute_script(lines) == before - 1
 

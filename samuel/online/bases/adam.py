@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from samuel.core.arrays import Array, namespace
-from samuel.online.bases.base import Base, Memory, Stepped, check_decay, check_not_negative, count_like, divide
+from samuel.online.bases.base import (
+    Base,
+    Memory,
+    Stepped,
+    check_decay,
+    check_not_negative,
+    count_like,
+    divide,
+)
 from samuel.online.domains import Domain
 
 
