@@ -137,7 +137,10 @@ class SamuelRule(Rule):
         elif pace == "due":
             after = self._decide(self._restarted(after), chance)
         if pace == "careful":
-            healthy = judged.healthy & xp.isfinite(after.decision).all(-1) if is_traced(unusual) else judged.healthy
+            healthy = judged.healthy
+            if is_traced(unusual):  # where nothing can be raised
+                finite = xp.all(xp.isfinite(points), axis=-1) & mw.alive(weights)
+                healthy = healthy & xp.any(finite, axis=(-2, -1))
             info: Info = {"healthy": healthy}
         else:
             info = {"usual": ~unusual}

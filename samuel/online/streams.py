@@ -51,7 +51,7 @@ class Recorded(Stream):
     arrays: Sequence[Any]
 
     def __post_init__(self) -> None:
-        arrays = tuple(np.asarray(array, dtype=float) for array in self.arrays)
+        arrays = tuple(_floats(array) for array in self.arrays)
         lengths = {len(array) for array in arrays}
         if len(lengths) != 1 or 0 in lengths:
             shapes = ", ".join(str(array.shape) for array in arrays)
@@ -71,11 +71,17 @@ class Recorded(Stream):
         return tuple(array[start:stop] for array in self.arrays)
 
 
+def _floats(numbers: Any) -> np.ndarray:
+    """An array of floats, in the precision it has."""
+    array = np.asarray(numbers)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(float)
+
+
 def as_stream(stream: Any) -> Stream:
     """A stream as it is; an array of gradients `(rounds, [streams,] dim)` as linear losses."""
     if isinstance(stream, Stream):
         return stream
-    array = np.asarray(stream, dtype=float)
+    array = _floats(stream)
     if array.ndim not in (2, 3):
         raise ValueError(
             "a stream is a samuel.online.Stream or an array of gradients (rounds, dim) or (rounds, streams, dim); "

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from samuel.online import domains
+from samuel.online import projections
 from samuel.online.domains import Ball, Box, Free, HalfLine, Interval, Simplex
 
 INF = math.inf
@@ -302,7 +302,7 @@ def test_the_error_is_honest_when_the_method_is_cut_short(domain, dim, steps, mo
             carry = step(carry)
         return carry
 
-    monkeypatch.setattr(domains, "iterate", cut)
+    monkeypatch.setattr(projections, "iterate", cut)
     x, error = domain.project_matrix(point, metric, vectors)
     assert domain.contains(x).all()
     missed = distance(x, exact, metric, vectors)
