@@ -111,7 +111,7 @@ def ratios(dim: int) -> list[dict]:
     features, targets = regression(dim, ROUNDS)
     one = Recorded(SquaredLoss(), (features, targets))
     # So many streams of so many rounds would fill the memory: the first of them, with all levels open from the start.
-    pieces = regression(dim, 4_000 // dim, STREAMS)
+    pieces = regression(dim, 20_000 // dim, STREAMS)
     plain = best_time(lambda: plain_loop(features, targets), 5) / ROUNDS
     by_hand = best_time(lambda: interactive(learner(dim, "float64"), features, targets)) / ROUNDS
     rows = [("plain NumPy loop of projected OGD", plain), ("SAMUEL, by hand, NumPy, float64", by_hand)]

@@ -106,15 +106,6 @@ def inner(points: Array, vector: Array) -> Array:
     return matmul(points.reshape((*batch, m * n, dim)), vector[..., None]).reshape((*batch, m, n))
 
 
-def computed(array: Array) -> Array:
-    """The same array, computed once: a compiler may otherwise repeat the work for each of its uses."""
-    if is_traced(array):
-        import jax
-
-        return jax.lax.optimization_barrier(array)
-    return array
-
-
 def constant(table: np.ndarray, like: Array) -> Array:
     """A table of numbers as an array of the library, dtype and device of another."""
     if type(like) is np.ndarray:

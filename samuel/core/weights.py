@@ -30,7 +30,6 @@ import numpy as np
 from samuel.core.arrays import (
     Array,
     along_slots,
-    computed,
     constant,
     is_traced,
     matmul,
@@ -175,8 +174,9 @@ def judge(
         weights: the weights the decision was made with.
         gains: `r(e)`, shape `(..., slots, experts)`; ignored where an expert does not take part.
         rounding: gains up to this size may be nothing but rounding, and do not set the scale.
-        trusting: under tracing, do not look for gains that are not finite: where `Judged.healthy` is false the
-            result is then of no use.
+        trusting: for compiled loops: do not look for gains that are not finite (where `Judged.healthy` is false
+            the result is then of no use), and leave the experts' weights to `weigh`, which can be cheaper at the
+            start of the next round than at the end of this one.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(3), slots=1, Q=4, bound=1.0), np.array([True]), np.ones(3))
@@ -209,8 +209,17 @@ def judge(
     shrink = (0.5**doublings)[..., None, None]
     value = value * (shrink[..., None] + (relative * shrink)[..., None] * _fractions(value))
     value = xp.maximum(value, smallest if everyone else xp.where(good, smallest, xp.zeros_like(gains))[..., None])
-    after = _weighed(weights, value, weights.log_unit + math.log(2) * doublings)
+    log_unit = weights.log_unit + math.log(2) * doublings
+    if trusting:
+        after = weights._replace(value=value, log_unit=log_unit)
+    else:
+        after = _weighed(weights, value, log_unit)
     return after, Judged(bound / unit, largest * (known | (largest > rounding)), healthy)
+
+
+def weigh(weights: Weights) -> Weights:
+    """The weights with every expert's weight as it follows from the values."""
+    return _weighed(weights, weights.value, weights.log_unit)
 
 
 def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False) -> Weights:
@@ -318,7 +327,6 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
 
 def _weighed(weights: Weights, value: Array, log_unit: Array) -> Weights:
     """The weights with other values, and every expert's weight that follows from them."""
-    value = computed(value)
     weight = matmul(value, _fractions(value))
     return Weights(value, weight, weight.sum((-2, -1)), log_unit, weights.log_ended, weights.started, weights.bound)
 

@@ -77,8 +77,13 @@ class Rule(ABC):
             pace: "careful" does all that may be needed. The others are for compiled loops, in which a branch is
                 dear: a rule may leave out whatever is rare, and says by a false entry `usual` in the info where it
                 was not to be left out; the caller plays those rounds again with care. "quiet" promises that
-                `rhythm` does not divide the number of rounds completed after this one, "due" that it does.
+                `rhythm` does not divide the number of rounds completed after this one, "due" that it does. The
+                decision may be left to `settle`.
         """
+
+    def settle(self, state: Any) -> tuple[Any, Array | bool]:
+        """The state with its decision made, after an advance that was not careful; and whether all was usual."""
+        return state, True
 
     def grow(self, state: Any, rounds: int) -> Any:
         """The same state with room for so many rounds in all."""

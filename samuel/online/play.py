@@ -22,6 +22,8 @@ RECORDS = ("all", "decisions", "losses")
 NAMES = {"decisions": ("loss", "decision", "gradient"), "losses": ("loss",)}
 WORTH_COMPILING = 10_000
 """Rounds from which on compiling, which takes seconds, pays."""
+STREAMS_AT_ONCE = 128
+"""Streams that a compiled loop serves together."""
 CHUNK = 2**15
 """Rounds between two looks at the clock: progress is shown, and the stream makes its next stretch."""
 
@@ -166,26 +168,46 @@ def _run_plain(
 
 
 def _run_compiled(
-    rule: Rule,
-    loss: LossFamily,
-    names: tuple[str, ...] | None,
-    state: Any,
-    data: Data,
-    chance: np.ndarray | None,
+    rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, state: Any, data: Data, chance: np.ndarray | None
 ) -> tuple[Any, Info]:
     import jax
 
     wide = data[0].dtype == np.float64
-    parts = []
+    streams = state.decision.shape[0] if state.decision.ndim > 1 else 1
+    if streams == 1:
+        groups = [slice(None)]
+    else:  # as many streams at a time as the processor's cache holds
+        size = -(-streams // -(-streams // STREAMS_AT_ONCE))
+        groups = [slice(start, start + size) for start in range(0, streams, size)]
+    round, parts = state.round, []
     with jax.enable_x64(wide) if wide else contextlib.nullcontext():
-        for beats, start, stop in _beats(state.round, len(data[0]), rule.rhythm):
-            now = tuple(array[start:stop] for array in data), None if chance is None else chance[start:stop]
-            state = state._replace(round=np.int32(state.round))
-            state, info = _compiled(rule, loss, names, beats)(state, *now)
-            state = jax.tree.map(np.array, state)
-            state = state._replace(round=int(state.round))
-            parts.append(jax.tree.map(np.asarray, info))
-    return state, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for group in groups:
+            own = jax.tree.map(lambda array, group=group: array[group] if np.ndim(array) else array, state)
+            some = tuple(array if len(groups) == 1 else array[:, group] for array in data)
+            luck = chance if chance is None or len(groups) == 1 else chance[:, group]
+            parts.append(_run_group(rule, loss, names, own._replace(round=round), some, luck))
+    if len(groups) == 1:
+        return parts[0]
+    states, infos = zip(*parts, strict=True)
+    state = jax.tree.map(lambda *arrays: np.concatenate(arrays) if np.ndim(arrays[0]) else arrays[0], *states)
+    info = jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *infos)
+    return state._replace(round=int(state.round)), info
+
+
+def _run_group(
+    rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, state: Any, data: Data, chance: np.ndarray | None
+) -> tuple[Any, Info]:
+    import jax
+
+    rhythm = 1 if rule.random else rule.rhythm  # where chance decides, a decision cannot be left for later
+    infos = []
+    for beats, start, stop in _beats(state.round, len(data[0]), rhythm):
+        now = tuple(array[start:stop] for array in data), None if chance is None else chance[start:stop]
+        state, info = _compiled(rule, loss, names, beats)(state._replace(round=np.int32(state.round)), *now)
+        state = jax.tree.map(np.array, state)
+        state = state._replace(round=int(state.round))
+        infos.append(jax.tree.map(np.asarray, info))
+    return state, {name: np.concatenate([info[name] for info in infos]) for name in infos[0]}
 
 
 def _beats(t: int, rounds: int, rhythm: int) -> Iterator[tuple[bool, int, int]]:
@@ -216,9 +238,9 @@ def _compiled(rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, beats
 
     def rounds_at(pace: Pace) -> Callable[[tuple[Any, Array], tuple[Data, Array | None]], tuple[Any, Info]]:
         def body(carry: tuple[Any, Array], now: tuple[Data, Array | None]) -> tuple[Any, Info]:
-            state, usual = carry
+            state, settled = rule.settle(carry[0])
             after, info = _round(rule, loss, names, state, *now, pace=pace)
-            return (_typed_as(state, after), usual & info.pop("usual").all()), info
+            return (_typed_as(state, after), carry[1] & settled & info.pop("usual").all()), info
 
         return body
 
@@ -229,9 +251,12 @@ def _compiled(rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, beats
 
     def play_stretch(state: Any, rounds: tuple[Data, Array | None]) -> tuple[Any, Info]:
         (after, usual), info = jax.lax.scan(play_beat, (state, True), _folded(rounds, rule.rhythm))
+        after, settled = rule.settle(after)
         info = _unfolded(info)
         info["healthy"] = info["loss"] == info["loss"]
-        return jax.lax.cond(usual, lambda: (after, info), lambda: play_rounds(state, rounds))
+        return jax.lax.cond(
+            usual & settled, lambda: (_typed_as(state, after), info), lambda: play_rounds(state, rounds)
+        )
 
     def play_stretches(state: Any, data: Data, chance: Array | None) -> tuple[Any, Info]:
         beats = len(data[0]) // rule.rhythm

@@ -12,7 +12,7 @@ import numpy as np
 
 from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
 from samuel.core import weights as mw
-from samuel.core.arrays import Array, along_slots, computed, constant, is_traced, namespace, where_needed
+from samuel.core.arrays import Array, along_slots, constant, is_traced, namespace, where_needed
 from samuel.online.bases import Adagrad, Base, Group
 from samuel.online.bases.base import check_learning_rate
 from samuel.online.domains import Domain, Free
@@ -126,24 +126,13 @@ class SamuelRule(Rule):
         rounding = feedback.rounding(state.decision) if unknown else 0.0
         weights, judged = mw.judge(state.weights, gains, rounding, trusting=pace != "careful")
         points, memory, error = self._step(state, feedback)
-        points = computed(points)
         after = SamuelState(state.round + 1, state.decision, points, memory, weights, state.p)
-        after = self._decide(after, chance)
-        xp = namespace(after.decision)
-        diverged = ~xp.isfinite(after.decision).all()
-        unusual = diverged | ~(judged.largest <= bound).all()
         if pace == "careful":
-            after = self._turn(after, diverged, unusual, judged.largest, chance)
-        elif pace == "due":
-            after = self._decide(self._restarted(after), chance)
-        if pace == "careful":
-            healthy = judged.healthy
-            if is_traced(unusual):  # where nothing can be raised
-                finite = xp.all(xp.isfinite(points), axis=-1) & mw.alive(weights)
-                healthy = healthy & xp.any(finite, axis=(-2, -1))
+            after, healthy = self._turn(self._decide(after, chance), judged, chance)
             info: Info = {"healthy": healthy}
         else:
-            info = {"usual": ~unusual}
+            after = self._restarted(after._replace(weights=mw.weigh(weights))) if pace == "due" else after
+            info = {"usual": (judged.largest <= bound).all()}
         if record:
             info |= {"gains": gains, "p": state.p, "used": judged.used, "bound": bound}
             info |= {"log_total": mw.log_total(weights), "started": state.weights.started}
@@ -188,26 +177,36 @@ class SamuelRule(Rule):
         )
         return points, memory, error
 
-    def _turn(
-        self, state: SamuelState, diverged: Array, unusual: Array, largest: Array, chance: Array | None
-    ) -> SamuelState:
+    def settle(self, state: SamuelState) -> tuple[SamuelState, Array]:
+        state = self._decide(state._replace(weights=mw.weigh(state.weights)), None)
+        return state, namespace(state.decision).isfinite(state.decision).all()
+
+    def _turn(self, state: SamuelState, judged: mw.Judged, chance: Array | None) -> tuple[SamuelState, Array]:
         """What few rounds need: take diverged experts out, widen the scale, restart slots; then decide again.
 
-        One branch for all of them, because a compiled branch costs a copy of the state.
+        One branch for all of them, because a compiled branch costs a copy of the state. Beside the state, whether
+        each stream had a healthy expert (without one an error is raised, where one can be).
         """
+        xp = namespace(state.decision)
+        too_large = judged.largest > state.weights.bound
+        diverged = ~xp.isfinite(state.decision).all()
         due = state.round % self.cover.rhythm == 0
-        if not is_traced(unusual) and not (unusual or due):
-            return state
+        needed, healthy = diverged | too_large.any() | due, judged.healthy
+        if not is_traced(needed):
+            if not needed:
+                return state, healthy
+        else:
+            finite = xp.all(xp.isfinite(state.points), axis=-1) & mw.alive(state.weights)
+            healthy = healthy & xp.any(finite, axis=(-2, -1))
 
         def turn(state: SamuelState) -> SamuelState:
             prior = self._prior(state.decision)
             state = where_needed(diverged, lambda s: self._mended(s, chance), state)
-            too_large = largest > state.weights.bound
-            weights = where_needed(too_large, lambda w: mw.widen(w, largest, prior), state.weights)
+            weights = where_needed(too_large, lambda w: mw.widen(w, judged.largest, prior), state.weights)
             state = state._replace(weights=weights)
             return self._decide(self._restarted(state) if due is not False else state, chance)
 
-        return where_needed(unusual | due, turn, state)
+        return where_needed(needed, turn, state), healthy
 
     def _restarted(self, state: SamuelState) -> SamuelState:
         xp = namespace(state.points)
