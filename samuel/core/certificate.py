@@ -36,7 +36,7 @@ def gain_bound(log_total: Array, log_prior: Array, rates: Array, square: Array, 
     16.317766166719345
     """
     xp = namespace(rates)
-    usable = rates > 0  # False for nan
+    usable = xp.isfinite(rates) & (rates > 0)
     rate = xp.where(usable, rates, xp.ones_like(rates))
     bounds = (log_total - log_prior)[..., None] / rate + rate * square[..., None]
     return xp.min(xp.where(usable, bounds, math.inf), axis=-1) + slack

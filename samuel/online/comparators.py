@@ -41,7 +41,8 @@ def best_fixed_point(loss: LossFamily, data: Data, domain: Domain, dim: int) -> 
         point = np.asarray(domain.lowest(total))
         return Comparator(point, float(total @ point), 0.0)
     if isinstance(loss, SquaredLoss):
-        point = _least_squares(data, domain, dim)
+        with np.errstate(all="ignore"):  # numbers too small to be squared may overflow on the way
+            point = _least_squares(data, domain, dim)
         if point is not None:
             return Comparator(point, loss.total(point, data)[0], 0.0)
     return _descend(loss, data, domain, dim)

@@ -131,7 +131,7 @@ class SamuelRule(Rule):
             after, healthy = self._turn(self._decide(after, chance), judged, chance)
             info: Info = {"healthy": healthy}
         else:
-            after = self._restarted(after._replace(weights=mw.weigh(weights))) if pace == "due" else after
+            after = self._restarted(self.settle(after)[0]) if pace == "due" else after
             info = {"usual": (judged.largest <= bound).all()}
         if record:
             info |= {"gains": gains, "p": state.p, "used": judged.used, "bound": bound}

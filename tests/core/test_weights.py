@@ -17,7 +17,7 @@ PRIOR = np.array([1.0, 0.5])
 ALL = np.ones(SLOTS, dtype=bool)
 any_float = st.floats(allow_nan=True, allow_infinity=True, width=64)
 gain_rounds = st.lists(hnp.arrays(float, (SLOTS, EXPERTS), elements=any_float), min_size=1, max_size=8)
-finite_gains = hnp.arrays(float, (SLOTS, EXPERTS), elements=st.floats(-100, 100))
+finite_gains = hnp.arrays(float, (SLOTS, EXPERTS), elements=st.floats(-100, 100).map(lambda x: round(x, 6)))
 masks = hnp.arrays(bool, SLOTS)
 
 

@@ -113,7 +113,7 @@ def test_chain_holds_on_any_linear_losses(gradients, base, domain, known, cover,
 
 @settings(max_examples=10, deadline=None)
 @given(
-    hnp.arrays(float, (16, DIM + 1), elements=st.floats(-2, 2)),
+    hnp.arrays(float, (16, DIM + 1), elements=st.floats(-2, 2).map(lambda x: round(x, 3))),
     st.sampled_from(["squared", "logistic"]),
     st.sampled_from(WITH_BOUND),
     st.sampled_from(sorted(BOUNDED)),
