@@ -90,7 +90,7 @@ def demo(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """See SAMUEL at work: play two streams, print what was lost, write a report. Takes about half a minute.
+    """See SAMUEL at work: play two streams, print what was lost, write a report. Takes about twenty seconds.
 
     The report is one HTML file with interactive figures that opens in any browser, offline too.
     """
@@ -128,7 +128,8 @@ def play_command(
         typer.Option(parser=_whole, metavar="<int>", help="The same seed gives the same data of the regression."),
     ] = Plan.seed,
     backend: Annotated[
-        str, typer.Option(help=f"What computes: {', '.join(BACKENDS)}; auto takes JAX where it is installed.")
+        str,
+        typer.Option(help=f"What computes: {', '.join(BACKENDS)}; auto takes JAX for long runs where it is installed."),
     ] = Plan.backend,
     out: Out = Path("samuel-play/report.html"),
     as_json: AsJson = False,
@@ -136,7 +137,7 @@ def play_command(
 ) -> None:
     """Let learners play streams of losses, print what each lost, and write a report.
 
-    Learners that need a learning rate get the best of a list in hindsight; SAMUEL gets none.
+    Learners that need a learning rate get the best of a list in hindsight; SAMUEL is told none.
 
     Examples:
 

@@ -144,6 +144,21 @@ def alive(weights: Weights) -> Array:
     return weights.weight > 0
 
 
+def fractions(value: Array) -> Array:
+    """`B eta_q = 2^-q` for the rates of values `(..., Q)`."""
+    return constant(_powers(value.shape[-1]), value)
+
+
+@lru_cache(maxsize=64)
+def _powers(Q: int) -> np.ndarray:
+    return 0.5 ** np.arange(1, Q + 1)
+
+
+def smallest_value(value: Array) -> float:
+    """A value that can still be halved and multiplied by a small rate without becoming 0."""
+    return 1e-290 if value.dtype.itemsize == 8 else 1e-30
+
+
 def shares(weights: Weights) -> Array:
     """`p(e)`, the weight of each expert: not negative, summing to 1. Shape `(..., slots, experts)`.
 
@@ -201,13 +216,13 @@ def judge(
         value = xp.where(good[..., None], value, 0.0)
         largest = peak(abs(gains))
     # Gains over their bound, or over the largest of them if that is more; 0 in the round that sets the scale.
-    known, smallest = bound > 0, _smallest(value)
+    known, smallest = bound > 0, smallest_value(value)
     unit = xp.maximum(xp.maximum(bound, largest), smallest)
     relative = gains * (known / unit)[..., None, None]
     # In units of a power of two near the total weight: dividing by it does not round.
     doublings = xp.floor(xp.log2(mass))
     shrink = (0.5**doublings)[..., None, None]
-    value = value * (shrink[..., None] + (relative * shrink)[..., None] * _fractions(value))
+    value = value * (shrink[..., None] + (relative * shrink)[..., None] * fractions(value))
     value = xp.maximum(value, smallest if everyone else xp.where(good, smallest, xp.zeros_like(gains))[..., None])
     log_unit = weights.log_unit + math.log(2) * doublings
     if trusting:
@@ -314,7 +329,7 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     shift = xp.astype(places[:, None] == source[..., None, :], value.dtype)
     dropped = xp.where((places < doublings[..., None])[..., None, None, :], value, 0.0).sum((-3, -2, -1))
     new = prior[:, None] * xp.exp(-weights.log_unit)[..., None, None, None]
-    new = xp.where(alive(weights)[..., None], xp.maximum(new, _smallest(value)), 0.0)
+    new = xp.where(alive(weights)[..., None], xp.maximum(new, smallest_value(value)), 0.0)
     value = xp.where((source < Q)[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
     births = xp.minimum(doublings, Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
     weights = weights._replace(
@@ -327,34 +342,19 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
 
 def _weighed(weights: Weights, value: Array, log_unit: Array) -> Weights:
     """The weights with other values, and every expert's weight that follows from them."""
-    weight = matmul(value, _fractions(value))
+    weight = matmul(value, fractions(value))
     return Weights(value, weight, weight.sum((-2, -1)), log_unit, weights.log_ended, weights.started, weights.bound)
-
-
-def _fractions(value: Array) -> Array:
-    """`B eta_q = 2^-q` along the last axis."""
-    return constant(_powers(value.shape[-1]), value)
-
-
-@lru_cache(maxsize=64)
-def _powers(Q: int) -> np.ndarray:
-    return 0.5 ** np.arange(1, Q + 1)
 
 
 def _log(array: Array) -> Array:
     """Logarithm, with that of a tiny number in place of log 0."""
     xp = namespace(array)
-    return xp.log(xp.maximum(array, _smallest(array)))
+    return xp.log(xp.maximum(array, smallest_value(array)))
 
 
 def _log_sum(a: Array, b: Array) -> Array:
     """`log(exp(a) + exp(b))`; minus infinity stands for a sum of nothing."""
     return namespace(a).logaddexp(a, b)
-
-
-def _smallest(value: Array) -> float:
-    """A value that can still be halved and multiplied by a small rate without becoming 0."""
-    return 1e-290 if value.dtype.itemsize == 8 else 1e-30
 
 
 def _largest(value: Array) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from samuel.online.bases import Adagrad, Base, Group
 from samuel.online.bases.base import check_learning_rate
 from samuel.online.domains import Domain, Free
 from samuel.online.learner import Info, Learner, Pace, Rule
+from samuel.online.quick import quick_round
 
 FEEDBACK = ("linear", "loss", "full")
 COMBINE = ("average", "sample", "best")
@@ -64,6 +65,16 @@ class SamuelRule(Rule):
             else:
                 groups.append(Group(kind, place, (base.learning_rate,)))
         return tuple(groups)
+
+    @cached_property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """The learning rates of each group, to be broadcast against its points."""
+        return tuple(np.asarray(group.learning_rates)[:, None] for group in self.groups)
+
+    @cached_property
+    def quick(self) -> bool:
+        """Whether an ordinary round of one stream may be played by `quick_round`."""
+        return self.feedback == "linear" and self.combine == "average" and len(self.groups) == 1
 
     @property
     def limit(self) -> int | None:
@@ -120,6 +131,11 @@ class SamuelRule(Rule):
         record: bool,
         pace: Pace = "careful",
     ) -> tuple[SamuelState, Info]:
+        if self.quick and not record and type(state.decision) is np.ndarray and state.decision.ndim == 1:
+            after = quick_round(self, state, feedback)
+            if after is not None:
+                due = after.round % self.cover.rhythm == 0
+                return self._decide(self._restarted(after), None) if due else after, {"healthy": np.True_}
         gains, excess = self._gains(state, feedback)
         bound = state.weights.bound
         unknown = is_traced(bound) or bool((bound <= 0).any())
@@ -160,11 +176,11 @@ class SamuelRule(Rule):
         xp = namespace(state.points)
         gradients = feedback.expert_gradients
         stepped = []
-        for group, memory in zip(self.groups, state.memory, strict=True):
+        for group, column, memory in zip(self.groups, self.columns, state.memory, strict=True):
             alone = len(self.groups) == 1
             own = gradients if gradients.shape[-2] == 1 or alone else gradients[..., group.place, :]
             points = state.points if alone else state.points[..., group.place, :]
-            rates = constant(_column(group.learning_rates), points)
+            rates = constant(column, points)
             stepped.append(group.base.step(points, memory, own, rates, self.domain))
         memory = tuple(step.memory for step in stepped)
         if len(stepped) == 1:
@@ -388,11 +404,6 @@ class Samuel(Learner):
     def weights(self) -> Any:
         """How the decision is made up: the weight of each expert, shape `(*streams, slots, experts)`."""
         return self._state.p.copy()
-
-
-@lru_cache(maxsize=256)
-def _column(rates: tuple[float, ...]) -> np.ndarray:
-    return np.asarray(rates)[:, None]
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -37,6 +37,7 @@ from samuel.online import (
 )
 from samuel.online.certificates import ANY_POINT
 from samuel.online.comparators import best_fixed_point
+from samuel.online.play import WORTH_COMPILING
 
 FEWEST_ROUNDS, MOST_ROUNDS = 256, 65_536
 MOST_DIM = 100
@@ -89,6 +90,10 @@ def _adagrad(dim: int, domain: Domain, rate: float, **options: Any) -> Learner:
     return Single(Adagrad(rate), dim, domain, **options)
 
 
+def _samuel_ogd(dim: int, domain: Domain, rate: float, **options: Any) -> Learner:
+    return Samuel(dim, domain, base=OGD(), learning_rates=RATES, **options)
+
+
 def _samuel(newborns: Literal["warm", "cold", "inherit"]) -> Callable[..., Learner]:
     return lambda dim, domain, rate, **options: Samuel(dim, domain, newborns=newborns, **options)
 
@@ -111,7 +116,15 @@ LEARNERS: dict[str, Contestant] = {
             _ogd_inverse,
         ),
         Contestant("adagrad", "Adagrad", "Adagrad with one rate for the whole run.", _adagrad, tuned=True),
-        Contestant("samuel", "SAMUEL", "SAMUEL as it comes: newborns start at the decision.", _samuel("warm")),
+        Contestant(
+            "samuel", "SAMUEL", "SAMUEL as it comes, over Adagrad with rates that fit the domain.", _samuel("warm")
+        ),
+        Contestant(
+            "samuel-ogd",
+            "SAMUEL (OGD, all 8 rates)",
+            "SAMUEL over gradient descent with every rate that OGD is tuned over; nobody tells it which is best.",
+            _samuel_ogd,
+        ),
         Contestant(
             "samuel-cold",
             "SAMUEL, cold",
@@ -167,7 +180,7 @@ STREAMS: dict[str, Arena] = {
             "The paper's example in one dimension: the loss is (x + 1)² in the first half of the run and "
             "(x − 1)² in the second. Decisions lie between −1 and 1.",
             Interval(-1.0, 1.0),
-            ("ogd", "ogd-inverse", "adagrad", "samuel", "samuel-cold"),
+            ("ogd", "ogd-inverse", "adagrad", "samuel", "samuel-ogd", "samuel-cold"),
             lambda plan: TwoValleys(plan.rounds),
             lambda plan: (0, plan.rounds // 2),
             grows=True,
@@ -178,7 +191,7 @@ STREAMS: dict[str, Arena] = {
             "Linear regression with squared loss and noisy targets. The true coefficients, a vector of norm "
             "1, change all at once after every eighth of the run. Decisions lie in a ball of radius 2.",
             Ball(2.0),
-            ("ogd", "ogd-sqrt", "adagrad", "samuel", "samuel-inherit"),
+            ("ogd", "ogd-sqrt", "adagrad", "samuel", "samuel-ogd"),
             lambda plan: DriftingRegression(plan.dim, period=_period(plan), seed=plan.seed),
             lambda plan: tuple(range(0, plan.rounds, _period(plan))),
         ),
@@ -197,7 +210,8 @@ class Plan:
         rounds: length of the run.
         dim: dimension of the regression; the two valleys have one.
         seed: for the data of the regression.
-        backend: "jax" compiles the runs, "numpy" goes round by round; "auto" takes JAX if it is installed.
+        backend: "jax" compiles the runs, "numpy" goes round by round; "auto" takes JAX if it is installed
+            and the runs are long enough for compiling to pay.
 
     Raises:
         ValueError: for a name that is not known or a number out of range.
@@ -241,7 +255,7 @@ class Plan:
     def engine(self) -> Literal["jax", "numpy"]:
         """The backend that "auto" stands for here."""
         if self.backend == "auto":
-            return "jax" if importlib.util.find_spec("jax") else "numpy"
+            return "jax" if self.rounds >= WORTH_COMPILING and importlib.util.find_spec("jax") else "numpy"
         return self.backend
 
 
@@ -454,6 +468,7 @@ def summary(report: Report) -> dict[str, Any]:
                     {
                         "learner": result.learner,
                         "rate": result.rate,
+                        "tried": [{"rate": rate, "total_loss": total} for rate, total in result.tried],
                         "total_loss": result.total,
                         "worst_intervals": [vars(worst) for worst in result.worst],
                         "microseconds_a_round": result.microseconds,

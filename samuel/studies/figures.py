@@ -22,6 +22,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "ogd-inverse": {"color": "#56b4e9", "dash": "dash", "width": 2},
     "adagrad": {"color": "#009e73", "dash": "solid", "width": 2},
     "samuel": {"color": "#d55e00", "dash": "solid", "width": 3},
+    "samuel-ogd": {"color": "#d55e00", "dash": "dash", "width": 3},
     "samuel-cold": {"color": "#e69f00", "dash": "dash", "width": 2},
     "samuel-inherit": {"color": "#cc79a7", "dash": "dashdot", "width": 2},
 }
@@ -251,8 +252,8 @@ def rates(contest: Contest) -> Drawing:
         figure,
         f"Total loss against the learning rate, both axes logarithmic. Best: {', '.join(best)}.",
         "Total loss for every learning rate that was tried. Tables and other figures show each learner at "
-        "its best rate, which one knows only after the run. Level lines belong to learners to which no rate "
-        "was given.",
+        "its best rate, which one knows only after the run. Level lines belong to learners for which no "
+        "rate was chosen.",
     )
 
 

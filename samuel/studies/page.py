@@ -43,7 +43,6 @@ class Section:
     table: Table
     findings: tuple[str, ...]
     growth: Table | None
-    rounding: tuple[str, ...]
     drawings: tuple[Drawing, ...]
 
 
@@ -73,7 +72,6 @@ def section(contest: Contest) -> Section:
         results_table(contest),
         findings(contest),
         growth_table(contest),
-        rounding(contest),
         tuple(drawings(contest)),
     )
 
@@ -137,18 +135,6 @@ def growth_table(contest: Contest) -> Table | None:
     return Table(("rounds", *(f"{rounds}" for rounds in growth.rounds)), tuple(rows))
 
 
-def rounding(contest: Contest) -> tuple[str, ...]:
-    """Learners whose total loss differs between the contest and the same run among those of several lengths.
-
-    The two are the same but for the order in which numbers are added up.
-    """
-    growth = contest.growth
-    if growth is None or contest.rounds not in growth.rounds:
-        return ()
-    place = growth.rounds.index(contest.rounds)
-    return tuple(r.label for r in contest.results if number(r.total) != number(growth.totals[r.label][place]))
-
-
 def findings(contest: Contest) -> tuple[str, ...]:
     """What one sees in the numbers, in sentences made from them."""
     ranked = sorted(contest.results, key=lambda result: result.total)
@@ -163,7 +149,7 @@ def findings(contest: Contest) -> tuple[str, ...]:
     rivals = [result for result in ranked if not result.learner.startswith("samuel")]
     if ours is not None and rivals:
         said.append(
-            f"{ours.label}, to which no learning rate was given, loses {number(ours.total)}: "
+            f"{ours.label}, which is not told what rate to use, loses {number(ours.total)}: "
             f"{_compared(ours.total, rivals[0].total)} {_named(rivals[:1])}."
         )
         tried = [total for result in rivals for _, total in result.tried]

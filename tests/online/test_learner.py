@@ -90,6 +90,21 @@ def test_warm_newborns_start_at_the_decision_cold_ones_at_the_centre_heirs_at_th
     assert np.argmax(runs["inherit"][0].weights()) == np.argmax(old)
 
 
+@pytest.mark.parametrize("newborns", ["warm", "cold", "inherit"])
+@pytest.mark.parametrize("domain", [Ball(1.0), Box(-0.5, 0.5), Free()], ids=str)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_quick_round_is_the_reference_but_quicker(newborns, domain, dtype):
+    """A learner that records takes the reference's way through every round."""
+    options = {"newborns": newborns, "learning_rates": (0.1, 1.0), "dtype": dtype, "cover": Anytime(shortest=3)}
+    quick, reference = Samuel(3, domain, **options), Samuel(3, domain, **options, record=True)
+    for size, gradient in zip(np.exp(np.linspace(0, 4, 100)), GRADIENTS, strict=True):
+        for learner in (quick, reference):
+            learner.update(size * gradient)
+        np.testing.assert_allclose(quick.predict(), reference.predict(), atol=1e-11 if dtype == "float64" else 1e-4)
+        np.testing.assert_allclose(quick.weights(), reference.weights(), atol=1e-11 if dtype == "float64" else 1e-4)
+        assert quick.predict().dtype == dtype
+
+
 def test_all_intervals_have_an_expert_from_every_round():
     learner = Samuel(3, Ball(1.0), cover=AllIntervals(12), base=ScaleFreeOGD())
     trace = play(learner, GRADIENTS[:12], backend="numpy")

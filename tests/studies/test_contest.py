@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from samuel.online import OGD, DriftingRegression, Interval, Single, TwoValleys, play
+from samuel.online.play import WORTH_COMPILING
 from samuel.studies.contest import LEARNERS, RATES, STREAMS, Plan, averaged, run, summary, thinned
 from samuel.studies.figures import STYLES
 
@@ -140,6 +141,23 @@ def test_the_summary_is_strict_json(report):
     learner = loaded["streams"][0]["learners"][0]
     assert learner["learner"] == "ogd"
     assert math.isfinite(learner["total_loss"])
+
+
+def test_the_summary_has_every_rate_that_was_tried(report):
+    for contest, found in zip(report.contests, summary(report)["streams"], strict=True):
+        for result, learner in zip(contest.results, found["learners"], strict=True):
+            assert [(entry["rate"], entry["total_loss"]) for entry in learner["tried"]] == list(result.tried)
+
+
+def test_samuel_is_given_the_rates_that_gradient_descent_is_tuned_over():
+    learner = LEARNERS["samuel-ogd"].make(2, STREAMS["drift"].domain, None)
+    assert learner.learning_rates == RATES
+    assert all("samuel-ogd" in arena.learners for arena in STREAMS.values())
+
+
+def test_short_runs_are_not_compiled_unless_asked_for():
+    assert Plan(rounds=WORTH_COMPILING - 1).engine == "numpy"
+    assert Plan(rounds=256, backend="numpy").engine == "numpy"
 
 
 def test_thinning_keeps_both_ends():

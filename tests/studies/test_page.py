@@ -16,7 +16,9 @@ def with_totals(contest, **totals):
 
 
 def test_the_best_of_each_column_is_bold(report):
-    contest = with_totals(report.contests[0], ogd=9.0, ogd_inverse=8.0, adagrad=8.001, samuel=70.0, samuel_cold=99.0)
+    contest = with_totals(
+        report.contests[0], ogd=9.0, ogd_inverse=8.0, adagrad=8.001, samuel=70.0, samuel_ogd=80.0, samuel_cold=99.0
+    )
     losses = {name: cells[1] for name, cells in page.results_table(contest).rows}
     # 8.00 and 8.00: what reads the same is marked the same.
     assert [name for name, cell in losses.items() if cell.best] == ["OGD, 1/t", "Adagrad"]
@@ -33,12 +35,14 @@ def test_a_learner_without_a_certificate_shows_none(report):
 
 def test_findings_are_true_when_samuel_loses_and_when_it_wins(report):
     contest = report.contests[1]
-    loses = page.findings(with_totals(contest, ogd=10.0, ogd_sqrt=80.0, adagrad=90.0, samuel=20.0, samuel_inherit=30.0))
+    loses = page.findings(with_totals(contest, ogd=10.0, ogd_sqrt=80.0, adagrad=90.0, samuel=20.0, samuel_ogd=30.0))
     assert loses[0].startswith("Lowest total loss: 10.0, by OGD with rate ")
     assert "loses 20.0: 2.00 times as much as OGD" in loses[1]
-    wins = page.findings(with_totals(contest, ogd=40.0, ogd_sqrt=80.0, adagrad=90.0, samuel=30.0, samuel_inherit=20.0))
-    assert wins[0].startswith("Lowest total loss: 20.0, by SAMUEL, inheriting.")
-    assert "SAMUEL, inheriting, to which no learning rate was given, loses 20.0: 2.00 times less than OGD" in wins[1]
+    wins = page.findings(with_totals(contest, ogd=40.0, ogd_sqrt=80.0, adagrad=90.0, samuel=30.0, samuel_ogd=20.0))
+    assert wins[0].startswith("Lowest total loss: 20.0, by SAMUEL (OGD, all 8 rates).")
+    assert (
+        "SAMUEL (OGD, all 8 rates), which is not told what rate to use, loses 20.0: 2.00 times less than OGD" in wins[1]
+    )
 
 
 def test_findings_need_no_rival(report):
