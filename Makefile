@@ -48,7 +48,7 @@ bench: $(DEV) ## run the benchmarks (ratios within one run, not absolute times)
 	done
 
 clean: ## remove .venv and everything built, but no results in runs/
-	rm -rf .venv build dist site samuel-demo .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist site samuel-demo samuel-play .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Makes .venv unless a working one is there.
