@@ -91,7 +91,15 @@ def _adagrad(dim: int, domain: Domain, rate: float, **options: Any) -> Learner:
 
 
 def _samuel_ogd(dim: int, domain: Domain, rate: float, **options: Any) -> Learner:
-    return Samuel(dim, domain, base=OGD(), learning_rates=RATES, **options)
+    return Samuel(
+        dim,
+        domain,
+        base=OGD(),
+        learning_rates=RATES,
+        prior=[rate**-0.5 for rate in RATES],
+        newborns="inherit",
+        **options,
+    )
 
 
 def _samuel(newborns: Literal["warm", "cold", "inherit"]) -> Callable[..., Learner]:
@@ -122,7 +130,8 @@ LEARNERS: dict[str, Contestant] = {
         Contestant(
             "samuel-ogd",
             "SAMUEL (OGD, all 8 rates)",
-            "SAMUEL over gradient descent with every rate that OGD is tuned over; nobody tells it which is best.",
+            "SAMUEL over gradient descent with every rate that OGD is tuned over; nobody tells it which is best. "
+            "So wide a list starts with a prior of rate^(-1/2), and newborns inherit.",
             _samuel_ogd,
         ),
         Contestant(

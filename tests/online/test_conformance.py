@@ -10,8 +10,11 @@ from tests.online.catalogue import LEARNERS
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learner_keeps_the_contract(name):
-    # Compiled and plain arithmetic round differently, and a full matrix magnifies that.
-    assert len(check(LEARNERS[name], tolerance=1e-6 if "Full" in name else 1e-9)) == 8
+    # Compiled and plain arithmetic round differently, and a full matrix magnifies that. Compiling takes seconds: each
+    # base learner is compiled on its own, and SAMUEL over two of them and in all its other forms.
+    compiled = not (name.startswith("Samuel(") and name not in ("Samuel(Adagrad)", "Samuel(AdagradFull)"))
+    passed = check(LEARNERS[name], tolerance=1e-6 if "Full" in name else 1e-9, compiled=compiled)
+    assert len(passed) == 7 + compiled
 
 
 class Escapes(Base):
