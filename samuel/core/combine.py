@@ -73,6 +73,16 @@ def pick(points: Array, place: Array) -> Array:
     return xp.sum(xp.where(chosen[..., None], flat, xp.zeros_like(flat)), axis=-2)
 
 
+def usable(points: Array) -> Array:
+    """Which coordinates are finite, and small enough that a loss there still is: an expert beyond has diverged."""
+    return abs(points) < farthest(points)
+
+
+def farthest(points: Array) -> float:
+    """How far from 0 a coordinate may be: the square of that, and some more, is still a number."""
+    return 1e140 if points.dtype.itemsize == 8 else 1e15
+
+
 def uniform(random: Any, like: Array) -> Array:
     """Numbers drawn from [0, 1), one per stream of `like` (an array of the shape of `p`).
 
@@ -90,7 +100,7 @@ def uniform(random: Any, like: Array) -> Array:
     if "torch" in xp.__name__:
         import torch
 
-        return torch.rand(shape, generator=random, dtype=like.dtype)
+        return torch.rand(shape, generator=random, dtype=like.dtype, device=like.device)
     import jax
 
     return jax.random.uniform(random, shape, dtype=like.dtype)

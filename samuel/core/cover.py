@@ -227,9 +227,14 @@ class Chosen(Cover):
     rounds: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        rounds = tuple(int(round) for round in self.rounds)
+        try:
+            rounds = tuple(self.rounds)
+        except TypeError:
+            raise ValueError(f"rounds must be a list of rounds, got {self.rounds!r}") from None
         for round in rounds:
-            _positive("a restart round", round)
+            if round != 0:  # there a block starts anyway
+                _positive("a restart round", round)
+        rounds = tuple(int(round) for round in rounds)
         object.__setattr__(self, "rounds", tuple(sorted({0, *rounds})))
 
     def slots(self, rounds: int) -> int:

@@ -257,8 +257,10 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     mask = along_slots(xp.asarray(starts), weights.value, batch_axes=weights.value.ndim - 3)
     # Old and new in one unit: whichever of the two is larger.
     log_unit = xp.maximum(weights.log_unit + _log(weights.mass), 0.0)
+    smallest = smallest_value(weights.value)
     old = weights.value * xp.exp(weights.log_unit - log_unit)[..., None, None, None]
-    new = prior[:, None] * xp.exp(-log_unit)[..., None, None, None]
+    old = xp.where(weights.value > 0, xp.maximum(old, smallest), 0.0)
+    new = xp.maximum(prior[:, None] * xp.exp(-log_unit)[..., None, None, None], smallest)
     log_ended = weights.log_ended
     if inherit:
         new = new + old

@@ -92,7 +92,7 @@ class Comparison:
             return cls(rule.domain, rule.dim, point)
         if radius is None:
             return cls(rule.domain, rule.dim)
-        if not (math.isfinite(radius) and radius > 0):
+        if not isinstance(radius, int | float | np.number) or not (math.isfinite(radius) and radius > 0):
             raise ValueError(f"radius must be positive and finite, got {radius!r}")
         return cls(_within(rule.domain, radius, rule.dim), rule.dim)
 
@@ -175,8 +175,9 @@ def base_bounds(trace: Trace, tile: Tile, comparison: Comparison) -> np.ndarray:
     for group in rule.groups:
         own = gradients if gradients.shape[1] == 1 else gradients[:, group.place]
         wide, far = (side if len(side) == 1 else side[group.place] for side in (widths, diameter))
-        bounds.append(group.base.bound(own.astype(float), np.asarray(group.learning_rates), wide, far))
+        bounds.append(group.base.bound(own, np.asarray(group.learning_rates), wide, far))
     total = np.concatenate(bounds)
+    total = np.where(np.isnan(total), math.inf, total)  # an expert fed with numbers that are not finite
     if "error" in trace.arrays:
         rates = np.concatenate([group.learning_rates for group in rule.groups])
         total = total + np.sum(trace.arrays["error"][part, tile.slot], axis=0) / rates
@@ -246,5 +247,7 @@ def _within(domain: Domain, radius: float, dim: int) -> Domain:
         return Ball(radius)
     if isinstance(domain, Box) and not domain.bounded:
         pairs = [(max(low, -radius), min(high, radius)) for low, high in domain.bounds(dim)]
+        if any(low >= high for low, high in pairs):
+            raise ValueError(f"radius={radius} is too small: {domain} has no points so near to the origin")
         return Box(*zip(*pairs, strict=True))
     raise ValueError(f"radius is for unbounded domains; {domain} is bounded already")

@@ -17,7 +17,7 @@ import numpy as np
 
 from samuel.core import Feedback, Full, Linear, Loss
 from samuel.core.arrays import Array
-from samuel.online.domains import Domain
+from samuel.online.domains import Domain, Free
 
 if TYPE_CHECKING:
     from samuel.online.trace import Trace
@@ -109,6 +109,10 @@ class Rule(ABC):
         return False
 
 
+OPTIONS = ("streams", "seed", "dtype", "record")
+"""What every learner can be made with."""
+
+
 class Learner:
     """An online learner that is asked and told, one round at a time.
 
@@ -140,9 +144,10 @@ class Learner:
         dtype: str = "float64",
         record: bool = False,
     ) -> None:
-        if streams is not None and (not isinstance(streams, int | np.integer) or streams < 1):
-            raise ValueError(f"streams must be a whole number of at least 1, or None, got {streams!r}")
-        if dtype not in ("float64", "float32"):
+        if streams is not None:
+            whole_number("streams", streams, least=1)
+        whole_number("seed", seed, least=0)
+        if dtype not in ("float64", "float32", np.float64, np.float32):
             raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}")
         self.rule = rule
         self.streams = streams
@@ -214,7 +219,7 @@ class Learner:
                 f"round {t} is past the horizon: {type(rule).__name__} was made for {rule.limit} rounds. "
                 "Give a larger horizon, or none."
             )
-        if ticket is not None and ticket not in self._tickets:
+        if ticket is not None and (not isinstance(ticket, int) or ticket not in self._tickets):
             raise ValueError(
                 f"no decision is waiting for ticket {ticket!r}; waiting: {sorted(self._tickets) or 'none'}"
             )
@@ -301,9 +306,11 @@ class Learner:
 
     def _shaped(self, value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
         try:
+            if np.iscomplexobj(value):
+                raise TypeError
             array = np.asarray(value, dtype=self.dtype)
         except (TypeError, ValueError):
-            raise ValueError(f"{name} must be numbers of shape {shape}, got {value!r}") from None
+            raise ValueError(f"{name} must be real numbers of shape {shape}, got {value!r}") from None
         if array.shape != shape:
             raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
         return array
@@ -319,6 +326,33 @@ class Learner:
     def __repr__(self) -> str:
         streams = "" if self.streams is None else f", streams={self.streams}"
         return f"<{type(self).__name__} in {self.dim} dimensions on {self.domain}, round {self.round}{streams}>"
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """The value as an int; ValueError unless it is a whole number of at least so much."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options every learner takes; ValueError for others."""
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise ValueError(
+                f"there is no option {name!r} (given {value!r}); beside those of its class, a learner takes {', '.join(OPTIONS)}"
+            )
+    return options
+
+
+def check_place(dim: Any, domain: Any) -> tuple[int, Domain]:
+    """Dimension and domain of a learner, all of space if none is given; ValueError if they do not fit."""
+    dim = whole_number("dim", dim, least=1)
+    domain = Free() if domain is None else domain
+    if not isinstance(domain, Domain):
+        raise ValueError(f"domain must be a samuel.online domain such as Ball(1.0), got {domain!r}")
+    domain.check(dim)
+    return dim, domain
 
 
 def _stack(parts: list[Any]) -> np.ndarray:

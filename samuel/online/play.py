@@ -13,7 +13,7 @@ import numpy as np
 
 from samuel.core import Feedback, Full, Linear, Loss, NoHealthyExpert
 from samuel.core.arrays import Array
-from samuel.online.learner import Info, Learner, Pace, Rule
+from samuel.online.learner import Info, Learner, Pace, Rule, whole_number
 from samuel.online.losses import Data, LossFamily
 from samuel.online.streams import Stream, as_stream
 from samuel.online.trace import Trace
@@ -94,6 +94,10 @@ def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, 
         raise ValueError(f"record must be one of {', '.join(RECORDS)}, got {record!r}")
     if backend not in ("auto", "numpy", "jax"):
         raise ValueError(f"backend must be 'auto', 'numpy' or 'jax', got {backend!r}")
+    if backend == "jax" and importlib.util.find_spec("jax") is None:
+        raise ValueError("backend='jax' needs JAX, which is not installed: pip install \"samuel[jax]\"")
+    if not isinstance(learner, Learner):
+        raise ValueError(f"the first argument must be a learner such as Samuel(dim=3), got {learner!r}")
     if stream.dim != learner.dim:
         raise ValueError(f"the stream has dimension {stream.dim}, the learner {learner.dim}")
     if stream.streams != learner.streams:
@@ -105,7 +109,8 @@ def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, 
         rounds = stream.rounds
         if rounds is None:
             raise ValueError(f"{type(stream).__name__} goes on for ever: say how many rounds to play")
-    if rounds < 1 or (stream.rounds is not None and rounds > stream.rounds):
+    rounds = whole_number("rounds", rounds, least=1)
+    if stream.rounds is not None and rounds > stream.rounds:
         raise ValueError(f"rounds must be from 1 to {stream.rounds or 'any number'}, got {rounds}")
     if learner._record is not None and record != "all":
         raise ValueError(f"the learner keeps a record of its own, so it is played with record='all', got {record!r}")

@@ -7,11 +7,11 @@ calls. Where anything is out of the ordinary it says so and leaves the round to 
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from samuel.core import combine
 from samuel.core.feedback import Linear
 from samuel.core.weights import Weights, fractions, smallest_value
 
@@ -49,7 +49,7 @@ def quick_round(rule: SamuelRule, state: SamuelState, feedback: Feedback) -> Sam
     )
     p = weight / mass
     decision = rule.domain.tidy(np.dot(p, stepped.points.reshape(experts, -1)))
-    if not math.isfinite(np.dot(decision, decision)):
+    if not np.dot(decision, decision) < combine.farthest(decision) ** 2:  # False for nan
         return None
     shape = weights.weight.shape
     judged = Weights(factor.reshape(weights.value.shape), weight.reshape(shape), mass, *weights[3:])

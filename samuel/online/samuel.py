@@ -15,8 +15,8 @@ from samuel.core import weights as mw
 from samuel.core.arrays import Array, along_slots, constant, is_traced, namespace, where_needed
 from samuel.online.bases import Adagrad, Base, Group
 from samuel.online.bases.base import check_learning_rate
-from samuel.online.domains import Domain, Free
-from samuel.online.learner import Info, Learner, Pace, Rule
+from samuel.online.domains import Domain
+from samuel.online.learner import Info, Learner, Pace, Rule, check_options, check_place, whole_number
 from samuel.online.quick import quick_round
 
 FEEDBACK = ("linear", "loss", "full")
@@ -195,7 +195,7 @@ class SamuelRule(Rule):
 
     def settle(self, state: SamuelState) -> tuple[SamuelState, Array]:
         state = self._decide(state._replace(weights=mw.weigh(state.weights)), None)
-        return state, namespace(state.decision).isfinite(state.decision).all()
+        return state, combine.usable(state.decision).all()
 
     def _turn(self, state: SamuelState, judged: mw.Judged, chance: Array | None) -> tuple[SamuelState, Array]:
         """What few rounds need: take diverged experts out, widen the scale, restart slots; then decide again.
@@ -205,14 +205,14 @@ class SamuelRule(Rule):
         """
         xp = namespace(state.decision)
         too_large = judged.largest > state.weights.bound
-        diverged = ~xp.isfinite(state.decision).all()
+        diverged = ~combine.usable(state.decision).all()
         due = state.round % self.cover.rhythm == 0
         needed, healthy = diverged | too_large.any() | due, judged.healthy
         if not is_traced(needed):
             if not needed:
                 return state, healthy
         else:
-            finite = xp.all(xp.isfinite(state.points), axis=-1) & mw.alive(state.weights)
+            finite = xp.all(combine.usable(state.points), axis=-1) & mw.alive(state.weights)
             healthy = healthy & xp.any(finite, axis=(-2, -1))
 
         def turn(state: SamuelState) -> SamuelState:
@@ -260,7 +260,7 @@ class SamuelRule(Rule):
     def _mended(self, state: SamuelState, chance: Array | None) -> SamuelState:
         """Decide again, without the experts that have diverged: they lose their weight until their slot restarts."""
         xp = namespace(state.points)
-        finite = xp.all(xp.isfinite(state.points), axis=-1)
+        finite = xp.all(combine.usable(state.points), axis=-1)
         points = xp.where(finite[..., None], state.points, 0.0)
         weights = mw.remove(state.weights, finite)
         return self._decide(state._replace(points=points, weights=weights), chance)
@@ -354,13 +354,7 @@ class Samuel(Learner):
         feedback: Literal["linear", "loss", "full"] = "linear",
         **options: Any,
     ) -> None:
-        if not isinstance(dim, int | np.integer) or dim < 1:
-            raise ValueError(f"dim must be a whole number of at least 1, got {dim!r}")
-        dim = int(dim)
-        domain = Free() if domain is None else domain
-        if not isinstance(domain, Domain):
-            raise ValueError(f"domain must be a samuel.online domain such as Ball(1.0), got {domain!r}")
-        domain.check(dim)
+        dim, domain = check_place(dim, domain)
         _one_of("feedback", feedback, FEEDBACK)
         _one_of("combine", combine, COMBINE)
         _one_of("newborns", newborns, NEWBORNS)
@@ -369,8 +363,8 @@ class Samuel(Learner):
                 f"combine='sample' needs feedback='full', got {feedback!r}: measured by one gradient at the sampled "
                 "point, the expert that was drawn always has gain 0 and the others have the wrong sign on average"
             )
-        if gradient_bound is not None and not (math.isfinite(gradient_bound) and gradient_bound > 0):
-            raise ValueError(f"gradient_bound must be positive and finite, got {gradient_bound!r}")
+        if gradient_bound is not None:
+            gradient_bound = _positive("gradient_bound", gradient_bound)
         if gradient_bound is not None and not domain.bounded:
             raise ValueError(
                 f"gradient_bound={gradient_bound} bounds the gains on a bounded domain only, got {domain!r}"
@@ -380,8 +374,7 @@ class Samuel(Learner):
         diameter = domain.diameter(dim)
         if Q is None:
             Q = mw.number_of_rates(cover.limit, dim, diameter, gradient_bound)
-        elif not isinstance(Q, int) or Q < 1:
-            raise ValueError(f"Q must be a whole number of at least 1, got {Q!r}")
+        Q = whole_number("Q", Q, least=1)
         rule = SamuelRule(
             dim=dim,
             domain=domain,
@@ -394,7 +387,7 @@ class Samuel(Learner):
             combine=combine,
             feedback=feedback,
         )
-        super().__init__(rule, **options)
+        super().__init__(rule, **check_options(options))
 
     @property
     def learning_rates(self) -> tuple[float, ...]:
@@ -421,8 +414,7 @@ def _experts(
     if learners is not None:
         if base is not None or learning_rates is not None:
             raise ValueError("give either learners or base and learning_rates, not both")
-        if not learners:
-            raise ValueError("learners is empty: give at least one base learner")
+        learners = _listed("learners", learners)
         for learner in learners:
             if not isinstance(learner, Base):
                 raise ValueError(f"learners must be base learners such as OGD(0.1), got {learner!r}")
@@ -432,9 +424,8 @@ def _experts(
         raise ValueError(f"base must be a base learner such as Adagrad(), got {base!r}")
     if learning_rates is None:
         learning_rates = default_learning_rates(base, domain, dim)
-    if len(learning_rates) == 0:
-        raise ValueError("learning_rates is empty: give at least one positive number")
-    return tuple(replace(base, learning_rate=check_learning_rate(rate)) for rate in learning_rates)
+    rates = _listed("learning_rates", learning_rates)
+    return tuple(replace(base, learning_rate=check_learning_rate(rate)) for rate in rates)
 
 
 def default_learning_rates(base: Base, domain: Domain, dim: int) -> tuple[float, ...]:
@@ -451,6 +442,8 @@ def default_learning_rates(base: Base, domain: Domain, dim: int) -> tuple[float,
 
 
 def _cover(cover: Cover | None, horizon: int | None) -> Cover:
+    if horizon is not None:
+        horizon = whole_number("horizon", horizon, least=1)
     if cover is None:
         return Anytime() if horizon is None else Geometric(horizon, shortest=min(8, horizon))
     if not isinstance(cover, Cover):
@@ -463,9 +456,28 @@ def _cover(cover: Cover | None, horizon: int | None) -> Cover:
 def _prior(prior: Sequence[float] | None, experts: int) -> tuple[float, ...]:
     if prior is None:
         return (1.0,) * experts
-    if len(prior) != experts:
-        raise ValueError(f"prior needs one number per learner of a slot ({experts}), got {len(prior)}")
-    for value in prior:
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"every prior must be positive and finite, got {value!r}")
-    return tuple(float(value) for value in prior)
+    numbers = _listed("prior", prior)
+    if len(numbers) != experts:
+        raise ValueError(f"prior needs one number per learner of a slot ({experts}), got {len(numbers)}")
+    return tuple(_positive("every prior", value) for value in numbers)
+
+
+def _listed(name: str, values: Any) -> tuple[Any, ...]:
+    """Some values as a tuple; ValueError for none, or for something else than a list."""
+    try:
+        listed = tuple(values)
+    except TypeError:
+        raise ValueError(f"{name} must be a list, got {values!r}") from None
+    if not listed:
+        raise ValueError(f"{name} is empty: give at least one")
+    return listed
+
+
+def _positive(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, str) or not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    return number

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from samuel.core import Chosen, Cover, Feedback
 from samuel.core.arrays import Array, namespace
 from samuel.online.bases import Base, Group
-from samuel.online.domains import Domain, Free
-from samuel.online.learner import Info, Learner, Pace, Rule
+from samuel.online.domains import Domain
+from samuel.online.learner import Info, Learner, Pace, Rule, check_options, check_place
 
 
 class SingleState(NamedTuple):
@@ -76,6 +76,7 @@ class Single(Learner):
     """
 
     def __init__(self, base: Base, dim: int, domain: Domain | None = None, **options: Any) -> None:
-        domain = Free() if domain is None else domain
-        domain.check(dim)
-        super().__init__(SingleRule(dim, domain, base), **options)
+        dim, domain = check_place(dim, domain)
+        if not isinstance(base, Base):
+            raise ValueError(f"base must be a base learner such as OGD(0.1), got {base!r}")
+        super().__init__(SingleRule(dim, domain, base), **check_options(options))

@@ -52,6 +52,8 @@ class Recorded(Stream):
 
     def __post_init__(self) -> None:
         arrays = tuple(_floats(array) for array in self.arrays)
+        if not arrays or any(array.ndim == 0 for array in arrays):
+            raise ValueError(f"a stream's data are arrays with rounds along their first axis, got {self.arrays!r}")
         lengths = {len(array) for array in arrays}
         if len(lengths) != 1 or 0 in lengths:
             shapes = ", ".join(str(array.shape) for array in arrays)
@@ -107,7 +109,7 @@ class TwoValleys(Stream):
     dim = 1
 
     def __post_init__(self) -> None:
-        if self.rounds < 2:
+        if not isinstance(self.rounds, int) or self.rounds < 2:
             raise ValueError(f"the example needs at least 2 rounds, got rounds={self.rounds}")
 
     def data(self, start: int, stop: int) -> Data:
@@ -146,8 +148,11 @@ class DriftingRegression(Stream):
 
     def __post_init__(self) -> None:
         for name in ("dim", "period"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(self, name)!r}")
+        for name in ("noise", "radius"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)!r}")
 
     def data(self, start: int, stop: int) -> Data:
         pieces = [

@@ -24,7 +24,7 @@ import numpy as np
 
 from samuel.online.bases import Adagrad, AdagradFull
 from samuel.online.bases.adagrad import diagonal_metric
-from samuel.online.bases.adagrad_full import matrix_metric
+from samuel.online.bases.adagrad_full import ridge_of
 
 if TYPE_CHECKING:
     from samuel.online.trace import Trace
@@ -82,16 +82,19 @@ def corollary_1(trace: Trace, first: int, last: int) -> Bound:
 
     `(D_2^2 / (2 lr) + lr) sqrt(n) tr G^(1/2)` for the best of the learning rates, added to Theorem 1.
     """
-    base = _only_base(trace, AdagradFull, "corollary_1")
+    experts = _only(trace, AdagradFull, "corollary_1")
     _, diameter, matrix_root = _spread(trace, first, last)
     choice = theorem_1(trace, first, last)
-    dim, rates = trace.rule.dim, _rates(trace)
-    # What `delta` and the care for rounding add to the trace of the matrix.
-    raised = math.sqrt(choice.tiles) * matrix_root + choice.tiles * dim * math.sqrt(base.delta)
-    raised *= 1 + dim * float(matrix_metric(np.ones(1), 0.0)[0] - 1)
-    factor = float(np.min(diameter**2 / (2 * rates) + rates))
-    inexact = float(trace.arrays["error"][trace.interval_slice(first, last)].max(axis=(1, 2)).sum() / rates.min())
-    return _with_base(choice, factor * raised + inexact)
+    n, dim = choice.tiles, trace.rule.dim
+    raised = 1 + dim * math.sqrt(ridge_of(trace.needed("gradient").dtype))
+    errors = np.nan_to_num(trace.arrays["error"][trace.interval_slice(first, last)]).max(axis=(1, 2)).sum()
+    bounds = [
+        (diameter**2 / (2 * base.learning_rate) + base.learning_rate)
+        * (math.sqrt(n) * matrix_root * raised + n * dim * math.sqrt(base.delta))
+        + float(errors) / base.learning_rate
+        for base in experts
+    ]
+    return _with_base(choice, min(bounds))
 
 
 def corollary_3(trace: Trace, first: int, last: int) -> Bound:
@@ -100,14 +103,17 @@ def corollary_3(trace: Trace, first: int, last: int) -> Bound:
     `sum_i (D_i^2 / (2 lr) + lr) sqrt(n S_i)` for the best of the learning rates, with `S_i` the sum of `g_i^2`, added
     to `R_1` with `V <= (sum_i D_i sqrt(S_i))^2` (Minkowski's inequality).
     """
-    base = _only_base(trace, Adagrad, "corollary_3")
+    experts = _only(trace, Adagrad, "corollary_3")
     widths = np.asarray(trace.rule.domain.widths(trace.rule.dim))
     squares, _, _ = _spread(trace, first, last)
     choice = _experts_bound(trace, first, last, float(widths @ np.sqrt(squares)))
-    rates = _rates(trace)
-    roots = diagonal_metric(choice.tiles * squares, 0.0) + choice.tiles * math.sqrt(base.delta)
-    bounds = [float(np.sum((widths**2 / (2 * rate) + rate) * roots)) for rate in rates]
-    return _with_base(choice, min(bounds))
+    roots = diagonal_metric(choice.tiles * squares, 0.0)
+    bounds = [
+        np.sum((widths**2 / (2 * rate) + rate) * (roots + choice.tiles * math.sqrt(base.delta)))
+        for base in experts
+        for rate in [base.learning_rate]
+    ]
+    return _with_base(choice, float(min(bounds)))
 
 
 def _experts_bound(trace: Trace, first: int, last: int, root_of_squares: float) -> Bound:
@@ -141,11 +147,6 @@ def _spread(trace: Trace, first: int, last: int) -> tuple[np.ndarray, float, flo
     )
 
 
-def _rates(trace: Trace) -> np.ndarray:
-    rule: Any = trace.rule
-    return np.asarray([base.learning_rate for base in rule.experts])
-
-
 def _known_scale(trace: Trace) -> Any:
     rule: Any = trace.rule
     if not getattr(rule, "bound", 0.0) or rule.feedback != "linear" or rule.combine != "average":
@@ -161,9 +162,10 @@ def _known_scale(trace: Trace) -> Any:
     return rule
 
 
-def _only_base(trace: Trace, kind: type, name: str) -> Any:
+def _only(trace: Trace, kind: type, name: str) -> Any:
+    """The experts, all of one kind."""
     rule: Any = trace.rule
     for base in getattr(rule, "experts", ()):
         if type(base) is not kind:
             raise ValueError(f"{name} is about {kind.__name__} experts, got {base!r}")
-    return _known_scale(trace).experts[0]
+    return _known_scale(trace).experts

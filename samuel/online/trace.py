@@ -150,7 +150,9 @@ class Trace:
             radius: as for `regret`.
             every: look at every so-many-th start only, to save time on long runs.
         """
-        if not 1 <= length <= len(self):
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every must be a whole number of at least 1, got {every!r}")
+        if not isinstance(length, int | np.integer) or not 1 <= length <= len(self):
             raise ValueError(f"length must be from 1 to {len(self)}, the rounds of the run, got {length}")
         starts = range(self.first, self.last - length + 2, every)
         return max(Worst(self.regret(a, a + length - 1, radius=radius), a, a + length - 1) for a in starts)
@@ -173,8 +175,6 @@ class Trace:
         clean = np.where(bad, 0.0, gains)
         used = clean * self.needed("used")[..., None, None]
         parts = {"bad": bad, "gain": clean, "square": used**2, "slack": clean - used}
-        if "error" in self.arrays:
-            parts["error"] = self.arrays["error"]
         return {name: _running(part) for name, part in parts.items()}
 
     def _interval(self, first: int | None, last: int | None) -> tuple[int, int]:
@@ -182,7 +182,9 @@ class Trace:
             raise ValueError(f"this record holds {self.streams} streams: pick one first, as in trace.one(0)")
         first = self.first if first is None else first
         last = self.last if last is None else last
-        if not self.first <= first <= last <= self.last:
+        if not all(isinstance(end, int | np.integer) for end in (first, last)) or not (
+            self.first <= first <= last <= self.last
+        ):
             raise ValueError(
                 f"an interval lies within rounds {self.first} to {self.last} and does not end before it starts; got "
                 f"first={first}, last={last}"

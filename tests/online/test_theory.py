@@ -78,3 +78,18 @@ def test_where_the_theorem_does_not_speak_it_says_so():
         theory.theorem_1(play(Samuel(2, Ball(1.0), gradient_bound=0.1), gradients), 0, 19)
     with pytest.raises(ValueError, match="AdagradFull experts, got Adagrad"):
         theory.corollary_1(run(Adagrad()), 0, 19)
+
+
+def test_every_expert_has_its_own_delta():
+    learner = Samuel(
+        1, Box(-1.0, 1.0), learners=[Adagrad(1e-6), Adagrad(1.0, delta=1e8)], gradient_bound=1.0, cover=Anytime(400)
+    )
+    trace = play(learner, np.ones((400, 1)))
+    assert trace.regret(0, 399) <= theory.corollary_3(trace, 0, 399).total
+
+
+def test_a_recorded_trace_will_do():
+    learner = Samuel(2, Box(-1.0, 1.0), base=AdagradFull(), gradient_bound=2.0, record=True)
+    for t in range(40):
+        learner.update([math.sin(t), math.cos(3 * t)])
+    assert math.isfinite(theory.corollary_1(learner.trace(), 0, 39).total)

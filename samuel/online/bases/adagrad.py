@@ -62,7 +62,7 @@ class Adagrad(Base):
     def bound(
         self, gradients: np.ndarray, learning_rates: np.ndarray, widths: np.ndarray, diameter: np.ndarray
     ) -> np.ndarray:
-        squares = np.sum(gradients**2, axis=0)
+        squares = np.sum(gradients.astype(float) ** 2, axis=0)
         metric = diagonal_metric(squares, self.delta)
         grown = np.sqrt(self.delta + squares) - np.sqrt(self.delta)
         start = np.sum(widths**2 * metric, axis=-1)

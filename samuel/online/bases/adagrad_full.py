@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -56,29 +56,45 @@ class AdagradFull(Base):
         direction = xp.sum(vectors * divide(turned, metric)[..., None, :], axis=-1)
         positive = xp.where(metric > 0, metric, 1.0)
         target = points - learning_rate * direction
+        if points.shape[-1] == 1:  # on a line all norms agree
+            return Stepped(domain.project(target), (matrix,), xp.zeros_like(target[..., 0]))
         points, distance = domain.project_matrix(target, positive, vectors)
         if self.exact(domain):
             return Stepped(points, (matrix,))
         # |x - u|_H^2 <= (|x* - u|_H + distance)^2 for every u of the domain.
         reach = xp.sqrt(xp.max(positive, axis=-1)) * domain.diameter(points.shape[-1])
-        return Stepped(points, (matrix,), distance * (reach + distance / 2))
+        return Stepped(points, (matrix,), xp.where(distance > 0, distance * (reach + distance / 2), 0.0))
 
     def bound(
         self, gradients: np.ndarray, learning_rates: np.ndarray, widths: np.ndarray, diameter: np.ndarray
     ) -> np.ndarray:
-        matrix = np.einsum("nji,njk->jik", gradients, gradients)
-        eigenvalues = np.linalg.eigvalsh(matrix)
+        wide = gradients.astype(float)
+        eigenvalues = np.linalg.eigvalsh(np.einsum("nji,njk->jik", wide, wide))
         grown = np.sum(np.sqrt(np.maximum(eigenvalues, 0) + self.delta) - np.sqrt(self.delta), axis=-1)
-        trace = np.sum(matrix_metric(eigenvalues, self.delta), axis=-1)
+        trace = np.sum(matrix_metric(eigenvalues, self.delta, gradients.dtype), axis=-1)
         return diameter**2 * trace / (2 * learning_rates) + learning_rates * grown
 
     def exact(self, domain: Domain) -> bool:
         return isinstance(domain, Free)
 
 
-def matrix_metric(eigenvalues: Array, delta: float) -> Array:
-    """Eigenvalues of `H`, raised by what rounding leaves unknown of them (the square root of an error)."""
+def matrix_metric(eigenvalues: Array, delta: float, dtype: Any = None) -> Array:
+    """Eigenvalues of `(delta I + G + ridge)^(1/2)`, the ridge a tiny part of the largest eigenvalue of `G`.
+
+    Eigenvalues that should be 0 come out as rounding, whose root is not so small. The ridge outweighs it, so that
+    decisions do not hang on it; as it only grows, and the root is monotone, the regret bound holds with it.
+
+    Args:
+        eigenvalues: of `G`.
+        delta: what the diagonal starts with.
+        dtype: the precision of the run, if it was not that of the eigenvalues.
+    """
     xp = namespace(eigenvalues)
-    root = xp.sqrt(xp.maximum(eigenvalues, xp.zeros_like(eigenvalues)) + delta)
-    noise = 4 * float(xp.finfo(eigenvalues.dtype).eps) ** 0.5
-    return root + noise * xp.max(root, axis=-1, keepdims=True)
+    ridge = ridge_of(eigenvalues.dtype if dtype is None else dtype)
+    positive = xp.maximum(eigenvalues, xp.zeros_like(eigenvalues))
+    return xp.sqrt(positive + delta + ridge * xp.max(positive, axis=-1, keepdims=True))
+
+
+def ridge_of(dtype: Any) -> float:
+    """What is added to the eigenvalues of `G`, as a part of the largest: 8e-10, and 1e-4 in float32."""
+    return 1e-4 if dtype.itemsize == 4 else 8e-10

@@ -76,7 +76,7 @@ class Base(ABC):
         """At most how large the regret over these gradients can be, from any start in the domain.
 
         Args:
-            gradients: those the learner was fed, shape `(rounds, rates or 1, d)`.
+            gradients: those the learner was fed, shape `(rounds, rates or 1, d)`, in the precision of the run.
             learning_rates: shape `(rates,)`.
             widths: `D_i`, how far it can have been from the comparator in each coordinate, `(rates or 1, d)`.
             diameter: `D_2`, the same in Euclidean norm, `(rates or 1,)`.
@@ -117,13 +117,13 @@ def check_learning_rate(value: Any) -> float:
 
 def check_decay(name: str, value: float) -> None:
     """ValueError unless `0 <= value < 1`."""
-    if not 0 <= value < 1:
+    if not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
 
 
 def check_not_negative(name: str, value: float) -> None:
     """ValueError unless `value` is finite and at least 0."""
-    if not (math.isfinite(value) and value >= 0):
+    if not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
 
 

@@ -61,5 +61,5 @@ class OGD(Base):
     ) -> np.ndarray:
         n = np.arange(1, len(gradients) + 1)
         factor = {"constant": np.ones(n.shape), "sqrt": n**-0.5, "inverse": 1 / n}[self.schedule]
-        squares = np.sum(gradients**2, axis=-1)
+        squares = np.sum(gradients.astype(float) ** 2, axis=-1)
         return diameter**2 / (2 * learning_rates * factor[-1]) + learning_rates / 2 * (factor @ squares)

@@ -42,5 +42,5 @@ class ScaleFreeOGD(Base):
     def bound(
         self, gradients: np.ndarray, learning_rates: np.ndarray, widths: np.ndarray, diameter: np.ndarray
     ) -> np.ndarray:
-        norm = np.sqrt(np.sum(gradients**2, axis=(0, -1)))
+        norm = np.sqrt(np.sum(gradients.astype(float) ** 2, axis=(0, -1)))
         return (diameter**2 / (2 * learning_rates) + learning_rates) * norm
