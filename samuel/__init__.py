@@ -5,9 +5,8 @@
 accounts for its regret on every interval from what was seen in the run itself.
 
 - `samuel.core`: the algorithm, as pure functions over the arrays of NumPy, JAX or torch.
-- `samuel.online`: online convex optimisation: domains, base learners, SAMUEL, its rivals, and regret on every
-  interval.
-- `samuel.studies`: experiments, run folders, figures and the report; needs `pip install "samuel[studies]"`.
+- `samuel.online`: online convex optimisation: domains, base learners, SAMUEL, and regret on every interval.
+- the `samuel` command: learners against streams, and a page about it; needs `pip install "samuel[studies]"`.
 
 Importing `samuel` needs NumPy and array-api-compat only; `samuel.core` and `samuel.online` load at first use:
 

@@ -57,7 +57,11 @@ def rates_alive(bound_then: Array, bound_now: Array, Q: int) -> Array:
 
 
 class Ledger(NamedTuple):
-    """Running sums over each expert's present block, of which the certificate is made."""
+    """Running sums over each expert's present block, of which the certificate is made.
+
+    For a run that keeps no record: an optimizer that trains a network carries a ledger in its state. Where a record is
+    kept, the same sums are differences of running sums over it.
+    """
 
     gain: Array
     """`sum r(e)`, shape `(..., slots, experts)`."""

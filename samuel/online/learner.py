@@ -340,7 +340,8 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if name not in OPTIONS:
             raise ValueError(
-                f"there is no option {name!r} (given {value!r}); beside those of its class, a learner takes {', '.join(OPTIONS)}"
+                f"there is no option {name!r} (given {value!r}); beside those of its class, a learner takes "
+                f"{', '.join(OPTIONS)}"
             )
     return options
 
