@@ -129,7 +129,7 @@ LEARNERS: dict[str, Contestant] = {
         ),
         Contestant(
             "samuel-ogd",
-            "SAMUEL (OGD, all 8 rates)",
+            "SAMUEL (OGD, 8 rates)",
             "SAMUEL over gradient descent with every rate that OGD is tuned over; nobody tells it which is best. "
             "So wide a list starts with a prior of rate^(-1/2), and newborns inherit.",
             _samuel_ogd,
