@@ -11,18 +11,14 @@ check        does my own learner keep the contract?
 
 from samuel.core import AllIntervals, Anytime, Chosen, Cover, Fixed, Geometric, NoHealthyExpert
 from samuel.online import theory
-from samuel.online.bases import (
-    OGD,
-    Adadelta,
-    Adagrad,
-    AdagradFull,
-    Adam,
-    Base,
-    DiscountedAdagrad,
-    RMSprop,
-    ScaleFreeOGD,
-    Stepped,
-)
+from samuel.online.bases.adadelta import Adadelta
+from samuel.online.bases.adagrad import Adagrad, DiscountedAdagrad
+from samuel.online.bases.adagrad_full import AdagradFull
+from samuel.online.bases.adam import Adam
+from samuel.online.bases.base import Base, Stepped
+from samuel.online.bases.ogd import OGD
+from samuel.online.bases.rmsprop import RMSprop
+from samuel.online.bases.scale_free import ScaleFreeOGD
 from samuel.online.certificates import Certificate
 from samuel.online.checks import check
 from samuel.online.domains import Ball, Box, Domain, Free, HalfLine, Interval, Simplex

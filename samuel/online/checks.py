@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -21,11 +22,12 @@ class ContractBroken(AssertionError):
     """A learner does not keep the contract; the message says where."""
 
 
-def check(make: Callable[..., Learner], *, tolerance: float = 1e-9, compiled: bool = True) -> list[str]:
+def check(learner: Learner | Callable[..., Learner], *, tolerance: float = 1e-9, compiled: bool = True) -> list[str]:
     """Run a learner of your own through everything that users of this library rely on.
 
     Args:
-        make: makes a fresh learner; called as `make()` and `make(streams=3)`.
+        learner: a learner, which is left as it is (fresh ones are made with its rule); or a function that makes one,
+            called as `learner()` and `learner(streams=3)`.
         tolerance: how far numbers may differ that should be equal.
         compiled: also compare with a compiled run, if JAX is installed. Compiling takes seconds.
 
@@ -36,9 +38,13 @@ def check(make: Callable[..., Learner], *, tolerance: float = 1e-9, compiled: bo
         ContractBroken: with the name of the check and what was found.
 
     >>> from samuel.online import Samuel, Ball, check
-    >>> check(lambda **options: Samuel(dim=2, domain=Ball(1.0), **options))[:3]
+    >>> check(Samuel(dim=2, domain=Ball(1.0)))[:3]
     ['decisions stay in the domain', 'asking changes nothing', 'bad input changes nothing']
     """
+    if isinstance(learner, Learner):
+        make: Callable[..., Learner] = partial(Learner, learner.rule, dtype=str(learner.dtype))
+    else:
+        make = learner
     passed = []
     for name, run in _checks(make, tolerance, compiled):
         try:

@@ -13,8 +13,8 @@ import numpy as np
 from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
 from samuel.core import weights as mw
 from samuel.core.arrays import Array, along_slots, constant, is_traced, namespace, where_needed
-from samuel.online.bases import Adagrad, Base, Group
-from samuel.online.bases.base import check_learning_rate
+from samuel.online.bases.adagrad import Adagrad
+from samuel.online.bases.base import Base, Group, check_learning_rate
 from samuel.online.domains import Domain
 from samuel.online.learner import Info, Learner, Pace, Rule, check_options, check_place, whole_number
 from samuel.online.quick import quick_round

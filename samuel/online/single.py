@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from samuel.core import Chosen, Cover, Feedback
 from samuel.core.arrays import Array, namespace
-from samuel.online.bases import Base, Group
+from samuel.online.bases.base import Base, Group
 from samuel.online.domains import Domain
 from samuel.online.learner import Info, Learner, Pace, Rule, check_options, check_place
 

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from samuel.online.bases import Adagrad, AdagradFull
-from samuel.online.bases.adagrad import diagonal_metric
-from samuel.online.bases.adagrad_full import ridge_of
+from samuel.online.bases.adagrad import Adagrad, diagonal_metric
+from samuel.online.bases.adagrad_full import AdagradFull, ridge_of
 
 if TYPE_CHECKING:
     from samuel.online.trace import Trace

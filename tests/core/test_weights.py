@@ -158,7 +158,7 @@ def test_gains_of_mean_zero_never_raise_the_total_above_what_was_started(rounds,
         weights = mw.restart(weights, starts, PRIOR)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.floats(1e-3, 1e3), st.integers(100, 2000))
 def test_weights_survive_blocks_far_beyond_the_range_of_floats(scale, rounds):
     """One expert loses every round: its true weight is 2^-rounds; it must stay positive and recover."""

@@ -94,7 +94,7 @@ def test_chain_holds_on_every_interval_of_an_adversarial_run(base, domain, known
 streams = hnp.arrays(float, (20, DIM), elements=st.floats(-5, 5).map(lambda x: round(x, 3)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     streams,
     st.sampled_from(WITH_BOUND),
@@ -111,7 +111,7 @@ def test_chain_holds_on_any_linear_losses(gradients, base, domain, known, cover,
     assert np.max(np.abs(mean_gain)) < 1e-12  # sum p r = 0
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     hnp.arrays(float, (16, DIM + 1), elements=st.floats(-2, 2).map(lambda x: round(x, 3))),
     st.sampled_from(["squared", "logistic"]),

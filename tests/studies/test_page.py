@@ -40,9 +40,7 @@ def test_findings_are_true_when_samuel_loses_and_when_it_wins(report):
     assert "loses 20.0: 2.00 times as much as OGD" in loses[1]
     wins = page.findings(with_totals(contest, ogd=40.0, ogd_sqrt=80.0, adagrad=90.0, samuel=30.0, samuel_ogd=20.0))
     assert wins[0].startswith("Lowest total loss: 20.0, by SAMUEL (OGD, 8 rates).")
-    assert (
-        "SAMUEL (OGD, 8 rates), which is not told what rate to use, loses 20.0: 2.00 times less than OGD" in wins[1]
-    )
+    assert "SAMUEL (OGD, 8 rates), which is not told what rate to use, loses 20.0: 2.00 times less than OGD" in wins[1]
 
 
 def test_findings_need_no_rival(report):

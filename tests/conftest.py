@@ -1,0 +1,8 @@
+"""Settings for all tests."""
+
+from hypothesis import settings
+
+# The same examples every time, so that a failure is the change's and not the dice's; and no limit on an example's
+# time, which says more about the machine than about the code. `--hypothesis-seed` overrides the first.
+settings.register_profile("samuel", derandomize=True, deadline=None)
+settings.load_profile("samuel")
