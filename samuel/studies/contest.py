@@ -91,15 +91,12 @@ def _adagrad(dim: int, domain: Domain, rate: float, **options: Any) -> Learner:
 
 
 def _samuel_ogd(dim: int, domain: Domain, rate: float, **options: Any) -> Learner:
-    return Samuel(
-        dim,
-        domain,
-        base=OGD(),
-        learning_rates=RATES,
-        prior=[rate**-0.5 for rate in RATES],
-        newborns="inherit",
-        **options,
-    )
+    prior = [rate**-0.5 for rate in RATES]
+    return Samuel(dim, domain, base=OGD(), learning_rates=RATES, prior=prior, newborns="inherit", **options)
+
+
+def _samuel_ogd_equal(dim: int, domain: Domain, rate: float, **options: Any) -> Learner:
+    return Samuel(dim, domain, base=OGD(), learning_rates=RATES, **options)
 
 
 def _samuel(newborns: Literal["warm", "cold", "inherit"]) -> Callable[..., Learner]:
@@ -133,6 +130,12 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL over gradient descent with every rate that OGD is tuned over; nobody tells it which is best. "
             "So wide a list starts with a prior of rate^(-1/2), and newborns inherit.",
             _samuel_ogd,
+        ),
+        Contestant(
+            "samuel-ogd-equal",
+            "SAMUEL (OGD, equal)",
+            "The same list of rates with equal weights at birth, and newborns that start afresh.",
+            _samuel_ogd_equal,
         ),
         Contestant(
             "samuel-cold",
@@ -189,7 +192,7 @@ STREAMS: dict[str, Arena] = {
             "The paper's example in one dimension: the loss is (x + 1)² in the first half of the run and "
             "(x − 1)² in the second. Decisions lie between −1 and 1.",
             Interval(-1.0, 1.0),
-            ("ogd", "ogd-inverse", "adagrad", "samuel", "samuel-ogd", "samuel-cold"),
+            ("ogd", "ogd-inverse", "adagrad", "samuel", "samuel-ogd", "samuel-ogd-equal", "samuel-cold"),
             lambda plan: TwoValleys(plan.rounds),
             lambda plan: (0, plan.rounds // 2),
             grows=True,
@@ -200,7 +203,7 @@ STREAMS: dict[str, Arena] = {
             "Linear regression with squared loss and noisy targets. The true coefficients, a vector of norm "
             "1, change all at once after every eighth of the run. Decisions lie in a ball of radius 2.",
             Ball(2.0),
-            ("ogd", "ogd-sqrt", "adagrad", "samuel", "samuel-ogd"),
+            ("ogd", "ogd-sqrt", "adagrad", "samuel", "samuel-ogd", "samuel-ogd-equal"),
             lambda plan: DriftingRegression(plan.dim, period=_period(plan), seed=plan.seed),
             lambda plan: tuple(range(0, plan.rounds, _period(plan))),
         ),

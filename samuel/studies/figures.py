@@ -23,6 +23,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "adagrad": {"color": "#009e73", "dash": "solid", "width": 2},
     "samuel": {"color": "#d55e00", "dash": "solid", "width": 3},
     "samuel-ogd": {"color": "#d55e00", "dash": "dash", "width": 3},
+    "samuel-ogd-equal": {"color": "#d55e00", "dash": "dot", "width": 2},
     "samuel-cold": {"color": "#e69f00", "dash": "dash", "width": 2},
     "samuel-inherit": {"color": "#cc79a7", "dash": "dashdot", "width": 2},
 }

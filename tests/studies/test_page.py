@@ -10,8 +10,8 @@ from samuel.studies.figures import drawings, number, round_numbers
 
 
 def with_totals(contest, **totals):
-    """The same contest, had the learners lost so much."""
-    results = [replace(r, total=totals.get(r.learner.replace("-", "_"), r.total)) for r in contest.results]
+    """The same contest, had the learners lost so much, and those not named far more."""
+    results = [replace(r, total=totals.get(r.learner.replace("-", "_"), 1000.0)) for r in contest.results]
     return replace(contest, results=tuple(results))
 
 
