@@ -55,7 +55,13 @@ def block_bound(log_count: float, square: float, bound: float, Q: int) -> float:
     >>> round(block_bound(log_count=5.0, square=100.0, bound=1.0, Q=10), 2)
     47.43
     """
-    return max(4 * bound * log_count, 3 / math.sqrt(2) * math.sqrt(log_count * square), 2 * square / (bound * 2.0**Q))
+    return max(_terms(log_count, square, bound, Q))
+
+
+def _terms(log_count: float, square: float, bound: float, Q: int) -> tuple[float, float, float]:
+    """The bound where the best rate is larger than all there are, where one fits, where it is smaller than all."""
+    fitting = 3 / math.sqrt(2) * math.sqrt(log_count * square)
+    return 4 * bound * log_count, fitting, 2 * square / (bound * 2.0**Q)
 
 
 def theorem_1(trace: Trace, first: int, last: int) -> Bound:
@@ -122,12 +128,8 @@ def _experts_bound(trace: Trace, first: int, last: int, root_of_squares: float) 
     n, gap = len(served), rule.bound * (len(tiles) - len(served))
     started = float(trace.needed("started")[last - trace.first])
     log_count = math.log(started / min(rule.prior))
-    square = root_of_squares**2
-    weights = (
-        4 * n * rule.bound * log_count
-        + 3 / math.sqrt(2) * math.sqrt(n * log_count * square)
-        + 2 * square / (rule.bound * 2.0**rule.Q)
-    )
+    too_large, fitting, too_small = _terms(log_count, root_of_squares**2, rule.bound, rule.Q)
+    weights = n * too_large + math.sqrt(n) * fitting + too_small
     return Bound(weights + gap, weights, 0.0, gap, n)
 
 
