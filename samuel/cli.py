@@ -200,7 +200,7 @@ def _print_tables(report: Report) -> None:
         console.print()
     short, long = report.contests[0].lengths
     console.print(
-        f"Regret: the largest over intervals of {short} and {long} rounds. Bound: the certificate of that "
+        f"Worst: the largest regret over intervals of {short} and {long} rounds. Bound: the certificate of that "
         "interval. Rate: the best of a list in hindsight.",
         style="dim",
     )

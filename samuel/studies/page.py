@@ -111,9 +111,9 @@ def results_table(contest: Contest) -> Table:
             "",
             "rate",
             "total loss",
-            f"regret {short}",
+            f"worst {short}",
             "bound on it",
-            f"regret {long}",
+            f"worst {long}",
             "bound on it",
             "µs a round",
         ),
@@ -145,20 +145,18 @@ def findings(contest: Contest) -> tuple[str, ...]:
     ]
     if len(best) < len(ranked):
         said[0] += f" Highest: {number(ranked[-1].total)}, by {_named(ranked[-1:])}."
-    ours = next((result for result in ranked if result.learner.startswith("samuel")), None)
     rivals = [result for result in ranked if not result.learner.startswith("samuel")]
-    if ours is not None and rivals:
-        said.append(
+    tried = [total for result in rivals for _, total in result.tried]
+    # Every form of SAMUEL, in the order of the table: to name only the best would be a choice in hindsight.
+    for ours in (result for result in contest.results if rivals and result.learner.startswith("samuel")):
+        sentence = (
             f"{ours.label}, which is not told what rate to use, loses {number(ours.total)}: "
-            f"{_compared(ours.total, rivals[0].total)} {_named(rivals[:1])}."
+            f"{_compared(ours.total, rivals[0].total)} {_named(rivals[:1])}"
         )
-        tried = [total for result in rivals for _, total in result.tried]
         if tried:
             behind = sum(total > ours.total for total in tried)
-            said.append(
-                f"The others tried {len(tried)} runs with a rate of the list; {behind} of them lost more "
-                f"than {ours.label}."
-            )
+            sentence += f", and less than {behind} of the {len(tried)} runs the others tried with a rate of the list"
+        said.append(sentence + ".")
     return tuple(said)
 
 

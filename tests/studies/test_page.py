@@ -40,7 +40,15 @@ def test_findings_are_true_when_samuel_loses_and_when_it_wins(report):
     assert "loses 20.0: 2.00 times as much as OGD" in loses[1]
     wins = page.findings(with_totals(contest, ogd=40.0, ogd_sqrt=80.0, adagrad=90.0, samuel=30.0, samuel_ogd=20.0))
     assert wins[0].startswith("Lowest total loss: 20.0, by SAMUEL (OGD, 8 rates).")
-    assert "SAMUEL (OGD, 8 rates), which is not told what rate to use, loses 20.0: 2.00 times less than OGD" in wins[1]
+    assert "SAMUEL, which is not told what rate to use, loses 30.0" in wins[1]
+    assert "SAMUEL (OGD, 8 rates), which is not told what rate to use, loses 20.0: 2.00 times less than OGD" in wins[2]
+
+
+def test_findings_name_every_form_of_samuel_and_not_only_the_best(report):
+    for contest in report.contests:
+        forms = [result.label for result in contest.results if result.learner.startswith("samuel")]
+        sentences = page.findings(contest)[1:]
+        assert [sentence.partition(", which")[0] for sentence in sentences] == forms
 
 
 def test_findings_need_no_rival(report):
