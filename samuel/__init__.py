@@ -6,9 +6,10 @@ accounts for its regret on every interval from what was seen in the run itself.
 
 - `samuel.core`: the algorithm, as pure functions over the arrays of NumPy, JAX or torch.
 - `samuel.online`: online convex optimisation: domains, base learners, SAMUEL, and regret on every interval.
+- `samuel.jax`: a drop-in optax optimizer, and an engine for many experts; needs `pip install "samuel[jax]"`.
 - the `samuel` command: learners against streams, and a page about it; needs `pip install "samuel[studies]"`.
 
-Importing `samuel` needs NumPy and array-api-compat only; `samuel.core` and `samuel.online` load at first use:
+Importing `samuel` needs NumPy and array-api-compat only; its parts load at first use:
 
 >>> import samuel
 >>> samuel.online.__name__
@@ -20,18 +21,18 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from samuel import core, online
+    from samuel import core, jax, online
 
 try:
     __version__ = version("samuel")
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+unknown"
 
-__all__ = ["__version__", "core", "online"]
+__all__ = ["__version__", "core", "jax", "online"]
 
 
 def __getattr__(name: str) -> object:
-    """Load `samuel.core` or `samuel.online` at its first use."""
-    if name in ("core", "online"):
+    """Load a part of the package at its first use."""
+    if name in ("core", "jax", "online"):
         return import_module(f"samuel.{name}")
     raise AttributeError(f"module 'samuel' has no attribute {name!r}")

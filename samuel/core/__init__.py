@@ -11,7 +11,7 @@ let each take its step, restart the slots whose block has ended.
 """
 
 from samuel.core import certificate, combine, cover, feedback, weights
-from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Fixed, Geometric, Tile
+from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Fixed, Geometric, Tile, Watched
 from samuel.core.feedback import Feedback, Full, Linear, Loss
 from samuel.core.weights import Judged, NoHealthyExpert, Weights
 
@@ -29,6 +29,7 @@ __all__ = [
     "Loss",
     "NoHealthyExpert",
     "Tile",
+    "Watched",
     "Weights",
     "certificate",
     "combine",

@@ -18,14 +18,15 @@ import math
 from typing import NamedTuple
 
 from samuel.core.arrays import Array, along_slots, namespace
+from samuel.core.weights import Weights, log_values
 
 
 def gain_bound(log_total: Array, log_prior: Array, rates: Array, square: Array, slack: Array) -> Array:
     """The largest total gain an expert can have had, by the best of the rates (last axis).
 
     Args:
-        log_total: `L_t` (measured), or `log C_t` (the theorem's).
-        log_prior: `log pi(e)`.
+        log_total: `L_t` (measured), or `log C_t` (the theorem's); like `log_prior`, to be broadcast against `rates`.
+        log_prior: `log pi(e)`, or the logarithm of what each pair was born with.
         rates: `eta_q`, shape `(..., Q)`; nan for a rate that was not alive all the time.
         square: `sum r'(e)^2`.
         slack: `sum (r(e) - r'(e))`.
@@ -38,7 +39,7 @@ def gain_bound(log_total: Array, log_prior: Array, rates: Array, square: Array, 
     xp = namespace(rates)
     usable = xp.isfinite(rates) & (rates > 0)
     rate = xp.where(usable, rates, xp.ones_like(rates))
-    bounds = (log_total - log_prior)[..., None] / rate + rate * square[..., None]
+    bounds = (log_total - log_prior) / rate + rate * square[..., None]
     return xp.min(xp.where(usable, bounds, math.inf), axis=-1) + slack
 
 
@@ -65,59 +66,69 @@ class Ledger(NamedTuple):
 
     gain: Array
     """`sum r(e)`, shape `(..., slots, experts)`."""
+    used: Array
+    """`sum r'(e)`, of the gains that the weights were updated with."""
     square: Array
     """`sum r'(e)^2`."""
-    slack: Array
-    """`sum (r(e) - r'(e))`."""
+    log_birth: Array
+    """`log v` of every pair when its block began, `(..., slots, experts, Q)`; for a fresh newborn, `log pi`."""
     bound: Array
     """Bound on the gains at the block's start, or the first that was known since; shape `(..., slots)`."""
 
 
-def open_ledger(gains: Array) -> Ledger:
-    """An empty ledger for gains of that shape, `(..., slots, experts)`."""
-    xp = namespace(gains)
-    zero = xp.zeros_like(gains)
-    return Ledger(zero, zero, zero, xp.zeros_like(gains[..., 0]))
+def open_ledger(weights: Weights) -> Ledger:
+    """An empty ledger for experts that are born with these weights."""
+    xp = namespace(weights.value)
+    zero = xp.zeros_like(weights.weight)
+    return Ledger(zero, zero, zero, log_values(weights), weights.bound[..., None] + zero[..., 0])
 
 
-def enter(ledger: Ledger, gains: Array, used: Array, bound: Array) -> Ledger:
-    """Enter one round: its gains, the factor that was used of them, and the bound on gains it began with."""
+def enter(ledger: Ledger, gains: Array, used_gains: Array, bound: Array) -> Ledger:
+    """Enter one round: its gains, those the weights were updated with, and the bound on gains it began with."""
     xp = namespace(gains)
-    used_gains = gains * used[..., None, None]
     known = xp.where(ledger.bound > 0, ledger.bound, bound[..., None])
-    return Ledger(ledger.gain + gains, ledger.square + used_gains**2, ledger.slack + gains - used_gains, known)
+    return ledger._replace(
+        gain=ledger.gain + gains,
+        used=ledger.used + used_gains,
+        square=ledger.square + used_gains**2,
+        bound=known,
+    )
 
 
-def turn_page(ledger: Ledger, starts: Array, bound: Array) -> Ledger:
-    """Start the sums of the marked slots anew, with the bound on gains that holds now."""
+def turn_page(ledger: Ledger, starts: Array, weights: Weights) -> Ledger:
+    """Start the sums of the marked slots anew, for experts that are born with these weights."""
     xp = namespace(ledger.gain)
+    starts = xp.asarray(starts)
+    fresh = open_ledger(weights)
 
-    def cleared(sums: Array) -> Array:
-        mask = along_slots(xp.asarray(starts), sums, batch_axes=sums.ndim - 2)
-        return xp.where(mask, xp.zeros_like(sums), sums)
+    def chosen(new: Array, old: Array) -> Array:
+        slots_at = weights.weight.ndim - 2
+        return xp.where(along_slots(starts, old, batch_axes=slots_at), new, old)
 
-    bounds = xp.where(xp.asarray(starts), bound[..., None], ledger.bound)
-    return Ledger(cleared(ledger.gain), cleared(ledger.square), cleared(ledger.slack), bounds)
+    return Ledger(*(chosen(new, old) for new, old in zip(fresh, ledger, strict=True)))
 
 
-def running_bound(ledger: Ledger, log_total: Array, bound: Array, prior: Array, Q: int) -> Array:
+def running_bound(ledger: Ledger, log_total: Array, bound: Array, unit: Array | float = 1.0) -> Array:
     """How far the decisions of each expert's running block can be behind that expert, at most.
 
     Args:
         ledger: the sums of the running blocks.
         log_total: `L` after the last round entered.
         bound: the bound on gains that the last round entered began with.
-        prior: `pi`, one number per expert.
-        Q: how many rates.
+        unit: what the used gains are measured in, for a rule that divides them by a scale of its own.
 
     >>> import numpy as np
-    >>> ledger = open_ledger(np.zeros((1, 2)))
-    >>> ledger = enter(ledger, np.array([[0.5, -0.5]]), used=np.array(1.0), bound=np.array(1.0))
-    >>> running_bound(ledger, np.log(np.array(4.0)), np.array(1.0), np.ones(2), Q=2).shape
-    (1, 2)
+    >>> from samuel.core import weights as mw
+    >>> weights = mw.restart(mw.begin(np.ones(2), slots=1, Q=2, bound=1.0), np.array([True]), np.ones(2))
+    >>> gains = np.array([[0.5, -0.5]])
+    >>> ledger = enter(open_ledger(weights), gains, gains, weights.bound)
+    >>> weights, _ = mw.judge(weights, gains)
+    >>> running_bound(ledger, mw.log_total(weights), weights.bound).round(2)
+    array([[2.9, 2.9]])
     """
     xp = namespace(ledger.gain)
-    rates = rates_alive(ledger.bound, bound[..., None], Q)[..., None, :]
-    bounds = gain_bound(log_total[..., None, None], xp.log(prior), rates, ledger.square, ledger.slack)
-    # No scale known since the block began: no weight has moved, and the gains themselves are the slack.
-    return xp.where((ledger.bound > 0)[..., None], bounds, ledger.slack)
+    rates = rates_alive(ledger.bound, bound[..., None], ledger.log_birth.shape[-1])[..., None, :]
+    rates = rates + xp.zeros_like(ledger.log_birth)
+    bounds = gain_bound(log_total[..., None, None, None], ledger.log_birth, rates, ledger.square, -ledger.used)
+    # No scale known since the block began: no weight has moved, and the gains themselves are all there is.
+    return ledger.gain + xp.where((ledger.bound > 0)[..., None], unit * bounds, 0.0)

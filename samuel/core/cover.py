@@ -8,6 +8,7 @@ rounds completed so far, so the decision for round `t` (numbered from 0) is made
     anytime    level k opens when t reaches n_0 2^k, level 0 at once       needs nothing
     fixed      one level of blocks of n_0 rounds
     chosen     one level whose blocks start at the rounds you name
+    watched    one block for the whole run, and short ones that watch it   for networks: see `samuel.core.rays`
     all        a block from every round on: Theta(t) work, for short runs
 """
 
@@ -65,6 +66,16 @@ class Cover(ABC):
         """Blocks start only when this divides `t`: the rounds between are quiet."""
         return 1
 
+    def ahead(self, t: Array, slots: int) -> Array:
+        """Which part of each slot's block is still ahead when `t` rounds are complete: 1 at its start, then falling.
+
+        1 throughout for a block whose end is unknown. Shape `(slots,)`, of the library of `t`.
+
+        >>> Fixed(every=4).ahead(3, 1)
+        array([0.25])
+        """
+        return _beside(t, np.ones(slots))
+
     def starts_at(self, t: int) -> list[int]:
         """The slots that start a block at `t`, the one with the longest block last.
 
@@ -112,6 +123,10 @@ class _Levels(Cover):
         """Rounds in a block of this slot."""
         return self.shortest * 2**slot
 
+    def ahead(self, t: Array, slots: int) -> Array:
+        lengths = _beside(t, _lengths(self.shortest, slots))
+        return 1 - (t % lengths) / lengths
+
     @property
     def rhythm(self) -> int:
         """Blocks of every level start at multiples of the shortest."""
@@ -125,6 +140,7 @@ class Geometric(_Levels):
     Attributes:
         horizon: rounds in all.
         shortest: rounds in the shortest block, `n_0`.
+        levels: how many levels at most, the shortest first; by default as many as the horizon needs.
 
     >>> cover = Geometric(horizon=25_600, shortest=200)
     >>> [cover.length(slot) for slot in range(cover.slots(25_600))]
@@ -133,10 +149,13 @@ class Geometric(_Levels):
 
     horizon: int
     shortest: int = 1
+    levels: int | None = None
 
     def __post_init__(self) -> None:
         _positive("horizon", self.horizon)
         _positive("shortest", self.shortest)
+        if self.levels is not None:
+            _positive("levels", self.levels)
 
     @property
     def limit(self) -> int:
@@ -144,7 +163,7 @@ class Geometric(_Levels):
         return self.horizon
 
     def slots(self, rounds: int) -> int:
-        return 1 + max(0, math.ceil(math.log2(self.horizon / self.shortest)))
+        return _at_most(self.levels, 1 + max(0, math.ceil(math.log2(self.horizon / self.shortest))))
 
     def starts(self, t: Array, slots: int) -> Array:
         return t % _beside(t, _lengths(self.shortest, slots)) == 0
@@ -162,6 +181,7 @@ class Anytime(_Levels):
         shortest: rounds in the shortest block, `n_0`. 1 certifies every interval to its first round; a
             handful saves work and is often better in practice, at the price of a trivial bound on up to
             `n_0 - 1` rounds of an interval that starts off the grid.
+        levels: how many levels at most; the longest blocks then repeat for ever. By default there is no end.
 
     >>> cover = Anytime(shortest=1)
     >>> [cover.slots(rounds) for rounds in (1, 2, 3, 4, 5, 1000, 1_000_000)]
@@ -169,12 +189,15 @@ class Anytime(_Levels):
     """
 
     shortest: int = 8
+    levels: int | None = None
 
     def __post_init__(self) -> None:
         _positive("shortest", self.shortest)
+        if self.levels is not None:
+            _positive("levels", self.levels)
 
     def slots(self, rounds: int) -> int:
-        return max(1, (max(1, rounds) // self.shortest).bit_length())
+        return _at_most(self.levels, max(1, (max(1, rounds) // self.shortest).bit_length()))
 
     def starts(self, t: Array, slots: int) -> Array:
         lengths = _beside(t, _lengths(self.shortest, slots))
@@ -247,7 +270,54 @@ class Chosen(Cover):
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         first = max(round for round in self.rounds if round <= t)
         later = [round for round in self.rounds if round > t]
-        return first, (later[0] - first) if later else 2**62
+        return first, (later[0] - first) if later else _FOREVER
+
+    def ahead(self, t: Array, slots: int) -> Array:
+        begun = _beside(t, np.asarray(self.rounds)) <= t
+        here = namespace(begun).sum(begun) - 1  # the place of the block that runs now
+        firsts = np.asarray(self.rounds)
+        lengths = np.append(np.diff(firsts), _FOREVER).astype(float)
+        length, first = _beside(t, lengths)[here], _beside(t, firsts)[here]
+        return (1 - (t - first) / length)[None]
+
+
+@dataclass(frozen=True)
+class Watched(Cover):
+    """One block for the whole run, and a few short ones beside it whose experts notice when the data shift.
+
+    The last slot is the long one. See `samuel.core.rays.Rays` for what is done with them.
+
+    Attributes:
+        shortest: rounds in the shortest blocks.
+        short: how many lengths of short blocks, each twice the one before; 0 for the long block alone.
+
+    >>> cover = Watched(shortest=32, short=3)
+    >>> [cover.block(slot, t=100) for slot in range(3)]
+    [(96, 32), (64, 64), (0, 128)]
+    """
+
+    shortest: int = 32
+    short: int = 3
+
+    def __post_init__(self) -> None:
+        _positive("shortest", self.shortest)
+        if self.short != 0:
+            _positive("short", self.short)
+
+    def length(self, slot: int) -> int:
+        """Rounds in a block of this slot."""
+        return self.shortest * 2**slot if slot < self.short else _FOREVER
+
+    def slots(self, rounds: int) -> int:
+        return self.short + 1
+
+    def starts(self, t: Array, slots: int) -> Array:
+        lengths = np.append(_lengths(self.shortest, slots - 1), np.iinfo(np.int32).max)
+        return t % _beside(t, lengths) == 0
+
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        length = self.length(slot)
+        return t - t % length, length
 
 
 @dataclass(frozen=True)
@@ -279,6 +349,14 @@ class AllIntervals(Cover):
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         return (slot, self.horizon - slot) if t >= slot else None
+
+
+_FOREVER = 2**62
+"""Rounds of a block that has no end."""
+
+
+def _at_most(levels: int | None, needed: int) -> int:
+    return needed if levels is None else min(levels, needed)
 
 
 def _positive(name: str, value: Any) -> None:

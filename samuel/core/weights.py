@@ -176,6 +176,11 @@ def log_total(weights: Weights) -> Array:
     return _log_sum(weights.log_ended, weights.log_unit + _log(weights.value.sum((-3, -2, -1))))
 
 
+def log_values(weights: Weights) -> Array:
+    """`log v` of every pair, `(..., slots, experts, Q)`; that of a tiny number where a slot is closed."""
+    return weights.log_unit[..., None, None, None] + _log(weights.value)
+
+
 def judge(
     weights: Weights, gains: Array, rounding: Array | float = 0.0, trusting: bool = False
 ) -> tuple[Weights, Judged]:
@@ -243,7 +248,8 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     Args:
         weights: the weights so far.
         starts: which slots start a block, shape `(slots,)`.
-        prior: `pi`, one number per expert of a slot.
+        prior: `pi`, one number per expert of a slot, or of every slot: `(experts,)` or `(slots, experts)`. An expert
+            with prior 0 takes no part until its slot restarts again.
         inherit: let newborns keep what their slot had and *add* the prior, `v <- v + pi`. The sum of all `v`
             then grows by the prior alone, as it does for a fresh start, so the certificate stays whole.
 
@@ -260,16 +266,46 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     smallest = smallest_value(weights.value)
     old = weights.value * xp.exp(weights.log_unit - log_unit)[..., None, None, None]
     old = xp.where(weights.value > 0, xp.maximum(old, smallest), 0.0)
-    new = xp.maximum(prior[:, None] * xp.exp(-log_unit)[..., None, None, None], smallest)
+    new = xp.maximum(prior[..., None] * xp.exp(-log_unit)[..., None, None, None], smallest)
+    if prior.ndim > 1:  # someone may have none
+        new = xp.where(prior[..., None] > 0, new, 0.0)
     log_ended = weights.log_ended
     if inherit:
         new = new + old
     else:
         ended = xp.where(mask, old, 0.0).sum((-3, -2, -1))
         log_ended = _log_sum(log_ended, log_unit + _log(ended))
-    births = mask.sum(dtype=prior.dtype) * (prior.sum() * weights.value.shape[-1])
+    if prior.ndim > 1:
+        births = (xp.where(mask[..., 0], prior, 0.0)).sum() * weights.value.shape[-1]
+    else:
+        births = mask.sum(dtype=prior.dtype) * (prior.sum() * weights.value.shape[-1])
     weights = weights._replace(log_ended=log_ended, started=weights.started + births)
     return _weighed(weights, xp.where(mask, new, old), log_unit)
+
+
+def replace(weights: Weights, starts: Array, value: Array) -> Weights:
+    """Start the marked slots anew with values of the caller's choice, in the unit of `weights.value`.
+
+    For newborns whose weight is measured by that of the others, and not by a prior of its own. What ends is
+    remembered, so the measured certificate stays whole; the theorem's `started` is not kept.
+
+    Args:
+        weights: the weights so far.
+        starts: which slots start a block, shape `(slots,)`.
+        value: `v` of their pairs, `(..., slots, experts, Q)`; an expert with 0 takes no part.
+
+    >>> import numpy as np
+    >>> weights = restart(begin(np.ones(2), slots=2, Q=1), np.array([True, False]), np.ones(2))
+    >>> shares(replace(weights, np.array([False, True]), weights.value[:1] / 4))
+    array([[0.4, 0.4],
+           [0.1, 0.1]])
+    """
+    xp = namespace(weights.value)
+    mask = along_slots(xp.asarray(starts), weights.value, batch_axes=weights.value.ndim - 3)
+    ended = xp.where(mask, weights.value, 0.0).sum((-3, -2, -1))
+    log_ended = _log_sum(weights.log_ended, weights.log_unit + _log(ended))
+    new = xp.where(value > 0, xp.maximum(value, smallest_value(value)), 0.0)
+    return _weighed(weights._replace(log_ended=log_ended), xp.where(mask, new, weights.value), weights.log_unit)
 
 
 def remove(weights: Weights, keep: Array) -> Weights:
@@ -330,7 +366,7 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     source = places + doublings[..., None]  # place q takes over from place q + doublings
     shift = xp.astype(places[:, None] == source[..., None, :], value.dtype)
     dropped = xp.where((places < doublings[..., None])[..., None, None, :], value, 0.0).sum((-3, -2, -1))
-    new = prior[:, None] * xp.exp(-weights.log_unit)[..., None, None, None]
+    new = prior[..., None] * xp.exp(-weights.log_unit)[..., None, None, None]
     new = xp.where(alive(weights)[..., None], xp.maximum(new, smallest_value(value)), 0.0)
     value = xp.where((source < Q)[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
     births = xp.minimum(doublings, Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))

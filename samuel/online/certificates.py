@@ -217,7 +217,9 @@ def tile_gains(trace: Trace, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
         with np.errstate(over="ignore"):  # gains so small that a rate would be infinite: it is then not used
             rates = certificate.rates_alive(known[0], bounds[-1], rule.Q)
         log_total = np.asarray(trace.needed("log_total")[stop - 1], dtype=float)
-        limits = certificate.gain_bound(log_total, np.log(rule.prior), rates, sums["square"], sums["slack"])
+        limits = certificate.gain_bound(
+            np.asarray(log_total)[..., None], np.log(rule.prior)[:, None], rates, sums["square"], sums["slack"]
+        )
     else:  # no weight has moved yet: the gains themselves are all slack
         limits = sums["slack"]
     broken = sums["bad"] > 0

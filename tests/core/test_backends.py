@@ -27,7 +27,7 @@ def story(dtype, seed=0):
 
 def begin(prior):
     weights = mw.restart(mw.begin(prior, SLOTS, Q), COVER.starts(0, SLOTS), prior)
-    return weights, certificate.open_ledger(weights.weight)
+    return weights, certificate.open_ledger(weights)
 
 
 def one_round(carry, gradient, points, t, prior):
@@ -38,13 +38,13 @@ def one_round(carry, gradient, points, t, prior):
     gains = Linear(gradient).gains(decision, points)
     bound = weights.bound
     weights, judged = mw.judge(weights, gains)
-    ledger = certificate.enter(ledger, gains, judged.used, bound)
+    ledger = certificate.enter(ledger, gains, gains * judged.used[..., None, None], bound)
     log_total = mw.log_total(weights)
-    limits = certificate.running_bound(ledger, log_total, bound, prior, Q)
+    limits = certificate.running_bound(ledger, log_total, bound)
     weights = mw.widen(weights, judged.largest, prior)
     starts = COVER.starts(t, SLOTS)
     weights = mw.restart(weights, starts, prior)
-    ledger = certificate.turn_page(ledger, starts, weights.bound)
+    ledger = certificate.turn_page(ledger, starts, weights)
     return (weights, ledger), (decision, p, log_total, limits)
 
 
@@ -92,7 +92,7 @@ def test_streams_side_by_side_are_the_streams_one_by_one():
     alone = [loop(gradients, points, prior) for gradients, points in stories]
     gradients, points = (np.stack(parts, axis=1) for parts in zip(*stories, strict=True))
     weights = mw.restart(mw.begin(prior, SLOTS, Q, batch=(2,)), COVER.starts(0, SLOTS), prior)
-    carry = weights, certificate.open_ledger(weights.weight)
+    carry = weights, certificate.open_ledger(weights)
     for t in range(ROUNDS):
         carry, (decision, *_) = one_round(carry, gradients[t], points[t], t + 1, prior)
         for stream in (0, 1):

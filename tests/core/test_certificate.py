@@ -18,16 +18,16 @@ rounds = st.lists(st.tuples(gains, hnp.arrays(bool, SLOTS)), min_size=1, max_siz
 def test_no_expert_ever_gains_more_than_its_bound(rounds, bound, inherit):
     everyone = np.ones(SLOTS, dtype=bool)
     weights = mw.restart(mw.begin(PRIOR, SLOTS, Q, bound=bound), everyone, PRIOR)
-    ledger = certificate.open_ledger(weights.weight)
+    ledger = certificate.open_ledger(weights)
     for gains, starts in rounds:
         before = weights.bound
         weights, judged = mw.judge(weights, gains)
-        ledger = certificate.enter(ledger, gains, judged.used, before)
-        limits = certificate.running_bound(ledger, mw.log_total(weights), before, PRIOR, Q)
+        ledger = certificate.enter(ledger, gains, gains * judged.used, before)
+        limits = certificate.running_bound(ledger, mw.log_total(weights), before)
         assert (ledger.gain <= limits + 1e-9 * (1 + np.abs(limits))).all()
         weights = mw.widen(weights, judged.largest, PRIOR)
         weights = mw.restart(weights, starts, PRIOR, inherit)
-        ledger = certificate.turn_page(ledger, starts, weights.bound)
+        ledger = certificate.turn_page(ledger, starts, weights)
 
 
 def test_the_bound_would_be_broken_if_newborns_inherited_without_the_prior():
@@ -36,12 +36,13 @@ def test_the_bound_would_be_broken_if_newborns_inherited_without_the_prior():
     weights = mw.restart(mw.begin(prior, 1, Q, bound=1.0), everyone, prior)
     for _ in range(60):
         weights, _ = mw.judge(weights, np.array([[1.0, -1.0]]))
-    ledger = certificate.open_ledger(weights.weight)  # a new page, but the old weights
+    ledger = certificate.open_ledger(mw.restart(weights, everyone, prior))  # a new page, but the old weights
     broken = False
     for _ in range(60):
-        weights, judged = mw.judge(weights, np.array([[-1.0, 1.0]]))
-        ledger = certificate.enter(ledger, np.array([[-1.0, 1.0]]), judged.used, weights.bound)
-        limits = certificate.running_bound(ledger, mw.log_total(weights), weights.bound, prior, Q)
+        gains = np.array([[-1.0, 1.0]])
+        weights, judged = mw.judge(weights, gains)
+        ledger = certificate.enter(ledger, gains, gains * judged.used, weights.bound)
+        limits = certificate.running_bound(ledger, mw.log_total(weights), weights.bound)
         broken |= bool((ledger.gain > limits + 1e-9).any())
     assert broken
 

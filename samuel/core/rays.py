@@ -1,0 +1,695 @@
+"""Rays: every learning rate of a slot for the price of one, so that training costs one gradient a step.
+
+Under linear feedback and without projection, all learning rates of a slot share their direction. With `c_k` the point
+where the slot's block began and `u_k` the sum of the base's unit-rate steps since then, expert `(k, j)` stands at
+
+    x(k, j) = c_k - lr_j u_k,        and gains        r(k, j) = <g, x - c_k> + lr_j <g, u_k>:
+
+two dot products per slot, whatever the number of rates. The decision is a point of the same kind,
+
+    x = sum_k P_k c_k - sum_k m_k u_k,        P_k = sum_j p(k, j),        m_k = sum_j p(k, j) lr_j.
+
+**Storage.** No point is kept. All `c_k` and `u_k` are sums of a few stored vectors, the *basis*, and everything this
+module does with them is linear. So whoever holds the parameters (`samuel.jax`, `samuel.torch`) does four things a step,
+and no mathematics:
+
+    dots     = <g, b> for every b of the basis                                        one pass
+    update   = difference . basis + along . directions                                one pass, with the next line
+    basis    = keep * basis + enter . directions          (only its moving part)
+    basis    = rewrite . basis                            (only when a block ends)
+
+where `advance` turns `dots` into the rest. Blocks of longer levels start when shorter ones do, so the basis can hold
+*differences* between neighbouring levels: they do not cancel in low precision, and between block ends they are only
+read. Where all slots share the base's state and the decay, the basis is
+
+    s = u_0,   u_{k+1} - u_k,   c_k - c_{k+1}        (`s` moves, the others are kept)
+
+and otherwise every `u_k` moves by itself. A lag adds one moving vector (per slot that is judged with it), mixing steps
+adds `x - c_0`. One slot needs no more than `s` and the lag: two copies of the parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from samuel.core import certificate
+from samuel.core import weights as mw
+from samuel.core.arrays import Array, constant, is_traced, matmul, namespace
+from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Watched
+
+CAUTION = 4.0
+"""Under `scale="rms"`, gains of this many times their root mean square move a weight as far as it can go."""
+SHORT_CAUTION = 2.0
+"""The same for the short blocks of a watched run, which have less time."""
+USUAL_ROUNDS = 4096
+"""Where the number of rounds is unknown, short blocks are given the weight they would have in a run of this many."""
+COOLING = 256
+"""With `decay="sqrt"`, rates have fallen to `1 / sqrt(2)` after this many rounds."""
+SLOW = 0.99
+"""Factor of the moving average that a collapse of the rate is measured against."""
+SETTLED = 32
+"""Rounds after a restart before a collapse is looked for."""
+_ROUNDINGS = 64
+"""How many roundings of a position's size a gain is made of, at most."""
+
+
+class RaysState(NamedTuple):
+    """Everything about the experts that is not a vector: weights, clocks and sums. Some hundred numbers."""
+
+    round: Array
+    """Rounds completed."""
+    since: Array
+    """Rounds completed since everything restarted."""
+    length: Array
+    """Rounds from then to the end of the run, as far as it is known (otherwise infinite)."""
+    weights: mw.Weights
+    square: Array
+    """Sum of the squared gains of each expert's block, `(slots, rates)`, for `scale="rms"`."""
+    count: Array
+    """Rounds of each slot's block so far, `(slots,)`."""
+    slow_log_rate: Array
+    """Moving average of the logarithm of the long slot's mean rate."""
+    shifts: Array
+    """How often everything restarted because the data seemed to have shifted."""
+    ledger: certificate.Ledger
+    log_total: Array
+    """`L` after the last round, before anything restarted."""
+    unit: Array
+    """What the gains of each expert were divided by in the last round, `(slots, rates)`."""
+    rate: Array
+    """The learning rate of the last step; before the first, of the step to come."""
+
+
+class Moves(NamedTuple):
+    """What the holder of the parameters does with the basis and the base's directions; see the module's first lines."""
+
+    difference: Array
+    """What each basis vector, as it was before the step, contributes to the update: `(vectors,)`."""
+    along: Array
+    """What each of the base's directions contributes to it: `(directions,)`."""
+    keep: Array
+    """Factor of each moving vector: `(moving,)`."""
+    enter: Array
+    """What each direction adds to each moving vector: `(moving, directions)`."""
+    due: Array
+    """Whether the basis must be rewritten because a block has ended."""
+    rewrite: Array
+    """Each new basis vector as a sum of those after the step: `(vectors, vectors)`."""
+    restarted: Array
+    """Which slots begin anew, `(slots,)`; their base's state, if it is their own, is then to be reset."""
+    reset: Array
+    """Whether everything begins anew, and with it a base's state that the slots share."""
+
+
+class Certificate(NamedTuple):
+    """How far the decisions were behind each expert in its running block, linearised; `(slots, rates)` each.
+
+    For convex losses a bound on the regret to the expert. For networks it is what one gradient a step can tell.
+    """
+
+    measured: Array
+    """`sum <g, x - x(e)>` over the block so far: negative where the decisions were ahead of the expert."""
+    bound: Array
+    """At most how large that can be, from the weights alone; no assumption is made."""
+
+
+def certify(state: RaysState) -> Certificate:
+    """How far the decisions were behind each expert of the running blocks, and at most how far they can be."""
+    bound = certificate.running_bound(state.ledger, state.log_total, state.weights.bound, state.unit)
+    open_now = mw.alive(state.weights)
+    xp = namespace(bound)
+    return Certificate(*(xp.where(open_now, part, math.nan) for part in (state.ledger.gain, bound)))
+
+
+@dataclass(frozen=True)
+class Rays:
+    """The rule by which a run's learning rate is found: what to try, on which blocks, and how to judge and combine.
+
+    All of `samuel.jax.samuel`'s and `samuel.torch.Samuel`'s options that are not about storage, with the same names;
+    they explain them. `rule` gives the ready ones.
+
+    >>> import numpy as np
+    >>> rays = Rays(learning_rates=(0.01, 0.1, 1.0), cover=Watched(short=0), scale="rms")
+    >>> rays.moving, rays.kept
+    (('s', 'lag'), ())
+    >>> state = rays.start(np.zeros((), np.float32))
+    >>> state, moves = rays.advance(state, dots=np.array([1.0, 0.0], np.float32))
+    >>> moves.along.shape
+    (1,)
+    """
+
+    learning_rates: Sequence[float]
+    cover: Cover
+    horizon: int | None = None
+    Q: int = 10
+    scale: Literal["rms", "max"] | float = "rms"
+    combine: Literal["points", "steps"] = "points"
+    newborns: Literal["fresh", "inherit", "join"] = "join"
+    prior: float = -0.5
+    decay: Literal["none", "linear", "sqrt"] = "none"
+    lag: float = 0.9
+    reference: Literal["mixture", "long"] = "mixture"
+    short_rates: Literal["all", "above"] = "all"
+    takeover: float | None = None
+    collapse: float | None = None
+    base_state: Literal["shared", "slots"] = "shared"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "learning_rates", check_rates(self.learning_rates))
+        _check(self)
+
+    # What is stored
+
+    @cached_property
+    def slots(self) -> int:
+        """How many blocks run at once."""
+        return self.cover.slots(2**31)
+
+    @cached_property
+    def watched(self) -> bool:
+        """Whether one block lasts the whole run and sets the decay of all."""
+        return isinstance(self.cover, Watched)
+
+    @cached_property
+    def own_sums(self) -> bool:
+        """Whether every slot's `u_k` must move by itself."""
+        if self.slots == 1:
+            return False
+        alike = self.watched or (self.decay == "none" and self.lag == 0)
+        return self.base_state == "slots" or not alike
+
+    @property
+    def directions(self) -> int:
+        """How many directions the base gives a step: one, or one for each slot."""
+        return self.slots if self.base_state == "slots" else 1
+
+    @cached_property
+    def moving(self) -> tuple[str, ...]:
+        """Names of the basis vectors that change in every step; they need full precision."""
+        each = range(self.slots)
+        names = [f"u{k}" for k in each] if self.own_sums else ["s"]
+        if is_traced(self.lag) or self.lag > 0:
+            names += [f"lag{k}" for k in self._lagging] if self.own_sums else ["lag"]
+        if self.combine == "steps":
+            names.append("x")
+        return tuple(names)
+
+    @cached_property
+    def kept(self) -> tuple[str, ...]:
+        """Names of the basis vectors that change only when a block ends: differences of neighbouring levels."""
+        pairs = range(self.slots - 1)
+        sums = [] if self.own_sums else [f"u{k + 1}-u{k}" for k in pairs]
+        return (*sums, *(f"c{k}-c{k + 1}" for k in pairs))
+
+    @cached_property
+    def enters(self) -> np.ndarray:
+        """Which directions enter which moving vectors at all, `(moving, directions)`."""
+        if self.directions == 1:
+            return np.ones((len(self.moving), 1), bool)
+        same_slot = [[name in (f"u{k}", f"lag{k}", "x") for k in range(self.slots)] for name in self.moving]
+        return np.asarray(same_slot)
+
+    @cached_property
+    def _lagging(self) -> tuple[int, ...]:
+        """The slots that are judged with a lag: in a watched run the long one, otherwise all."""
+        return (self.slots - 1,) if self.watched else tuple(range(self.slots))
+
+    @cached_property
+    def _basis(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate((*self.moving, *self.kept))}
+
+    def _rows(self, *terms: Sequence[str]) -> np.ndarray:
+        """One row per slot: the sum of the named basis vectors."""
+        rows = np.zeros((self.slots, len(self._basis)), np.float32)
+        for k, names in enumerate(terms):
+            for name in names:
+                rows[k, self._basis[name]] += 1
+        return rows
+
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        """`u_k` in the basis."""
+        if self.own_sums:
+            return self._rows(*([f"u{k}"] for k in range(self.slots)))
+        return self._rows(*(["s", *(f"u{i + 1}-u{i}" for i in range(k))] for k in range(self.slots)))
+
+    @cached_property
+    def _lags(self) -> np.ndarray:
+        """How far behind `u_k` each slot is judged, in the basis."""
+        names = {k: (f"lag{k}" if self.own_sums else "lag") for k in self._lagging}
+        return self._rows(*([names[k]] if names.get(k) in self._basis else [] for k in range(self.slots)))
+
+    @cached_property
+    def _anchors(self) -> np.ndarray:
+        """`c_k - c_top` in the basis, where `top` is the last slot."""
+        top = self.slots - 1
+        return self._rows(*([f"c{i}-c{i + 1}" for i in range(k, top)] for k in range(self.slots)))
+
+    # The algorithm
+
+    def start(self, like: Array) -> RaysState:
+        """The state before the first round; library, dtype and device are those of `like`, a number of no dimension."""
+        xp = namespace(like)
+        prior = self._priors(like, self._everything(like))
+        weights = mw.begin(prior[0], self.slots, self.Q, bound=0.0 if self.scale == "max" else self._bound)
+        opens = xp.asarray(self.cover.starts(_whole(like, 0), self.slots))
+        if self.short_rates == "above":
+            p = xp.where(opens[:, None], prior, 0.0)
+            longest = _last(opens)
+            allowed = longest[:, None] | (self._rates(like) > self._mean_rate(p, longest))
+            prior = self._priors(like, allowed)
+        weights = mw.restart(weights, opens, prior)
+        zero, whole = like * 0, _whole(like, 0)
+        length = zero + (math.inf if self.horizon is None else self.horizon)
+        rates = xp.zeros_like(weights.weight)
+        return RaysState(
+            round=whole,
+            since=whole,
+            length=length,
+            weights=weights,
+            square=rates,
+            count=rates[:, 0],
+            slow_log_rate=xp.log(self._mean_rate(mw.shares(weights), self._long(weights))),
+            shifts=whole,
+            ledger=certificate.open_ledger(weights),
+            log_total=mw.log_total(weights),
+            unit=xp.ones_like(rates),
+            rate=zero + xp.sum(mw.shares(weights) * self._rates(like)),
+        )
+
+    def advance(self, state: RaysState, dots: Array) -> tuple[RaysState, Moves]:
+        """One round: from the products of the gradient with the basis to the moves that make the step.
+
+        Args:
+            state: the state before.
+            dots: `<g, b>` for every basis vector, the moving ones first.
+        """
+        xp = namespace(dots)
+        anchors, sums = constant(self._anchors, dots), constant(self._sums, dots)
+        rates = self._rates(dots)
+        p = mw.shares(state.weights)
+        long = self._long(state.weights)
+        y = self._decision(p, anchors, sums)
+
+        gains, actual = self._gains(p, long, y, dots)
+        judged_by = state.weights.bound
+        weights, used, unit = self._judge(state, gains)
+        square, count = state.square + gains**2, state.count + 1
+        ledger = certificate.enter(state.ledger, actual, used, judged_by)
+        log_total = mw.log_total(weights)
+
+        # The step, before anything restarts.
+        p = mw.shares(weights)
+        factor = self._factor(state, long, dots)
+        mean_rates = matmul(p, rates)
+        rate = xp.sum(mean_rates * factor)
+        enter = self._enter(factor, mean_rates)
+        y_after = self._decision(p, anchors, sums)
+
+        # What ends now.
+        shift, slow = self._shifted(state, p, long)
+        since = state.since + 1
+        over = (since >= state.length) if self.watched else xp.zeros_like(shift)
+        reset = shift | over
+        starts = xp.asarray(self.cover.starts(since, self.slots))
+        opens = (starts & ~reset) | (xp.asarray(self.cover.starts(since * 0, self.slots)) & reset)
+        restarted = starts | reset
+        new_weights = self._reborn(weights, p, long, restarted, opens, reset)
+        stays = ~restarted
+        born_at = self._birthplaces(p, y_after, anchors, sums, stays, reset)
+        new_anchors = xp.where(restarted[:, None], born_at, anchors)
+        new_sums = xp.where(restarted[:, None], xp.zeros_like(sums), sums)
+        new_p = mw.shares(new_weights)
+        if self.combine == "points":
+            y_new = matmul(xp.sum(new_p, axis=-1), new_anchors) - matmul(matmul(new_p, rates), new_sums)
+            difference = y_new - y
+            along = matmul(y_new[: len(self.moving)], enter)
+        else:
+            difference = xp.zeros_like(y)
+            along = enter[self._basis["x"]]
+        moves = Moves(
+            difference=difference,
+            along=along,
+            keep=self._keep(dots),
+            enter=enter,
+            due=xp.any(restarted),
+            rewrite=self._rewrite(new_anchors, new_sums, y_after, restarted),
+            restarted=restarted,
+            reset=reset,
+        )
+        zero = xp.zeros_like(since)
+        round = state.round + 1
+        length = state.length
+        if self.horizon is not None:
+            left = self.horizon - round
+            again = xp.where(left > 0, left, xp.asarray(self.horizon, dtype=left.dtype))
+            length = xp.where(reset, xp.astype(again, length.dtype), length)
+        now = xp.log(self._mean_rate(new_p, self._long(new_weights)))
+        state = RaysState(
+            round=round,
+            since=xp.where(reset, zero, since),
+            length=length,
+            weights=new_weights,
+            square=xp.where(restarted[:, None], xp.zeros_like(square), square),
+            count=xp.where(restarted, xp.zeros_like(count), count),
+            slow_log_rate=xp.where(reset, now, slow),
+            shifts=state.shifts + xp.where(shift, zero + 1, zero),
+            ledger=certificate.turn_page(ledger, restarted, new_weights),
+            log_total=log_total,
+            unit=unit,
+            rate=rate,
+        )
+        return state, moves
+
+    # Its parts, in the order of a round
+
+    def _decision(self, p: Array, anchors: Array, sums: Array) -> Array:
+        """`x - c_top` in the basis."""
+        if self.combine == "steps":
+            xp = namespace(p)
+            here = xp.asarray(np.eye(len(self._basis))[self._basis["x"]], dtype=p.dtype)
+            return here + anchors[0]
+        return matmul(namespace(p).sum(p, axis=-1), anchors) - matmul(matmul(p, self._rates(p)), sums)
+
+    def _gains(self, p: Array, long: Array, y: Array, dots: Array) -> tuple[Array, Array]:
+        """The gains the experts are judged by, and what the decision really lost to each."""
+        xp = namespace(dots)
+        rates = self._rates(dots)
+        anchors, sums, lags = (matmul(constant(rows, dots), dots) for rows in (self._anchors, self._sums, self._lags))
+        decision = xp.sum(y * dots)
+        positions = anchors[:, None] - rates * sums[:, None]
+        judged = anchors[:, None] - rates * (sums - lags)[:, None]
+        if self.reference == "long":
+            ours = xp.sum(xp.where(long[:, None], p * judged, 0.0)) / xp.sum(xp.where(long[:, None], p, 0.0))
+        elif self.combine == "points":
+            ours = xp.sum(p * judged)
+        else:
+            ours = decision
+        gains = ours - judged
+        # Newborns stand where the decision is: what is left of their gain is rounding, and must not be magnified.
+        size = xp.max(abs(xp.where(p > 0, anchors[:, None], 0.0))) + abs(ours)
+        noise = _ROUNDINGS * xp.finfo(dots.dtype).eps * size
+        gains = xp.where(abs(gains) > noise, gains, 0.0)
+        return gains, decision - positions
+
+    def _judge(self, state: RaysState, gains: Array) -> tuple[mw.Weights, Array, Array]:
+        """The weights after the round, the gains they were updated with, and the unit of those."""
+        xp = namespace(gains)
+        if self.scale == "rms":
+            unit = self._unit(state.square + gains**2, state.count + 1)
+            relative = xp.where(unit > 0, gains / xp.where(unit > 0, unit, 1.0), 0.0)
+            used = xp.clip(relative, -1.0, 1.0)
+            weights, _ = mw.judge(state.weights, used)
+            return weights, used, unit
+        weights, judged = mw.judge(state.weights, gains)
+        if self.scale == "max":
+            weights = mw.widen(weights, judged.largest, self._priors(gains, self._everything(gains)))
+        return weights, gains * judged.used, state.unit
+
+    def _unit(self, square: Array, count: Array) -> Array:
+        """What gains are divided by: some times the root mean square of each expert's own, over its block."""
+        xp = namespace(square)
+        caution = np.full((self.slots, 1), CAUTION)
+        if self.watched:
+            caution[:-1] = SHORT_CAUTION
+        mean = square / xp.where(count > 0, count, xp.ones_like(count))[:, None]
+        return constant(caution, square) * xp.sqrt(mean)
+
+    def _factor(self, state: RaysState, long: Array, like: Array) -> Array:
+        """What the base's direction is multiplied with in each slot, `(slots,)`: 1, or what is left of its block."""
+        xp = namespace(like)
+        ones = xp.ones_like(long, dtype=like.dtype)
+        since = xp.astype(state.since, like.dtype)
+        if self.decay == "sqrt":
+            return ones / xp.sqrt(1 + since / COOLING)
+        if self.decay == "linear" and self.watched:
+            return ones * (1 - since / state.length)
+        if self.decay == "linear":
+            return xp.astype(xp.asarray(self.cover.ahead(state.since, self.slots)), like.dtype)
+        return ones
+
+    def _enter(self, factor: Array, mean_rates: Array) -> Array:
+        """What each direction adds to each moving vector, `(moving, directions)`."""
+        xp = namespace(factor)
+        each = xp.asarray(np.eye(self.slots), dtype=factor.dtype) * factor  # slot k moves along direction k
+        if self.base_state == "shared":
+            each = factor[:, None]
+        sums = each if self.own_sums else each[-1:]
+        parts = [sums]
+        if any(name.startswith("lag") for name in self.moving):
+            parts.append(self.lag * (each[list(self._lagging)] if self.own_sums else sums))
+        if self.combine == "steps":
+            parts.append(-matmul(mean_rates[None, :], each))
+        return xp.concat(parts, axis=0)
+
+    def _keep(self, like: Array) -> Array:
+        """The factor of each moving vector: the lag for the lags, 1 for the others."""
+        xp = namespace(like)
+        is_lag = xp.asarray([name.startswith("lag") for name in self.moving])
+        return xp.where(is_lag, xp.zeros_like(like[: len(self.moving)]) + self.lag, 1.0)
+
+    def _shifted(self, state: RaysState, p: Array, long: Array) -> tuple[Array, Array]:
+        """Whether the data seem to have shifted, and the slow average of the long slot's rate."""
+        xp = namespace(p)
+        shares = xp.sum(p, axis=-1)
+        shift = xp.zeros_like(long[0])
+        if self.takeover is not None and self.slots > 1:
+            shift = xp.sum(xp.where(long, shares, 0.0)) < self.takeover
+        now = xp.log(self._mean_rate(p, long))
+        if self.collapse is not None:
+            settled = state.since >= SETTLED
+            shift = shift | (settled & (now < state.slow_log_rate + math.log(self.collapse)))
+        return shift, SLOW * state.slow_log_rate + (1 - SLOW) * now
+
+    def _reborn(
+        self, weights: mw.Weights, p: Array, long: Array, restarted: Array, opens: Array, reset: Array
+    ) -> mw.Weights:
+        """The weights when the marked slots have started anew."""
+        xp = namespace(p)
+        everything = self._everything(p)
+        allowed = everything
+        if self.short_rates == "above":  # only rates above the one that the long slot uses from now on
+            longest = self._mean_rate(p, long)
+            half_forgotten = 0.5 * (longest + self._mean_rate(self._priors(p, everything), long))
+            allowed = long[:, None] | (self._rates(p) > xp.where(reset, half_forgotten, longest))
+        prior = xp.where(opens[:, None], self._priors(p, allowed), 0.0)
+        if self.scale != "rms" and self.newborns != "join" and self.takeover is None and self.collapse is None:
+            return mw.restart(weights, restarted, prior, inherit=self.newborns == "inherit")
+        # The total of such weights is not conserved: a newborn's weight is measured by that of the slots that stay.
+        mass = constant(self._masses, p)
+        of_slots = xp.sum(weights.weight, axis=-1)
+        stays = ~restarted & (of_slots > 0)
+        stays = stays | ((of_slots > 0) & ~xp.any(stays))
+        unit = xp.sum(xp.where(stays, of_slots, 0.0)) / xp.sum(xp.where(stays, mass, 0.0))
+        per_pair = unit / xp.sum(mw.fractions(weights.value))
+        new = (prior * per_pair)[..., None] + xp.zeros_like(weights.value)
+        # After a shift the long slot keeps half of what it knew about the rates.
+        profile = xp.sum(xp.where(long[:, None, None], weights.value, 0.0), axis=0)
+        profile = profile / xp.sum(xp.where(long, of_slots, 0.0))
+        blended = 0.5 * (new + profile * (mass * unit)[:, None, None])
+        after_shift = xp.where(_last(opens)[:, None, None], blended, new)
+        if self.newborns == "inherit":
+            new = new + weights.value
+        return mw.replace(weights, restarted, xp.where(reset, after_shift, new))
+
+    def _birthplaces(self, p: Array, y: Array, anchors: Array, sums: Array, stays: Array, reset: Array) -> Array:
+        """Where newborns of each slot would start, relative to `c_top`, in the basis: `(slots, vectors)`."""
+        xp = namespace(p)
+        here = y + xp.zeros_like(anchors)
+        if self.newborns == "fresh" or (self.newborns == "join" and self.combine == "steps"):
+            return here
+        shares, mean_rates = xp.sum(p, axis=-1), matmul(p, self._rates(p))
+        if self.newborns == "inherit":  # the slot's own mean, so that the decision stays
+            known = (shares > 0)[:, None] & ~reset
+            means = anchors - (mean_rates / xp.where(shares > 0, shares, 1.0))[:, None] * sums
+            return xp.where(known, means, here)
+        # The decision of those that stay, so that it does not matter how much weight the newborns get.
+        shares, mean_rates = xp.where(stays, shares, 0.0), xp.where(stays, mean_rates, 0.0)
+        others = xp.sum(shares)
+        mean = (matmul(shares, anchors) - matmul(mean_rates, sums)) / xp.where(others > 0, others, 1.0)
+        return xp.where(others > 0, mean + xp.zeros_like(here), here)
+
+    def _rewrite(self, anchors: Array, sums: Array, y: Array, restarted: Array) -> Array:
+        """The new basis in the old one, `(vectors, vectors)`, from where each slot's anchor and sum are now."""
+        xp = namespace(sums)
+        rows = {f"u{k}": sums[k] for k in range(self.slots)}
+        rows["s"] = sums[0]
+        for k in range(self.slots - 1):
+            rows[f"u{k + 1}-u{k}"] = sums[k + 1] - sums[k]
+            rows[f"c{k}-c{k + 1}"] = anchors[k] - anchors[k + 1]
+        rows["x"] = y - anchors[0]
+        same = xp.asarray(np.eye(len(self._basis)), dtype=sums.dtype)
+        for k in self._lagging:
+            name = f"lag{k}" if self.own_sums else "lag"
+            if name in self._basis:
+                rows[name] = xp.where(restarted[k], xp.zeros_like(y), same[self._basis[name]])
+        return xp.stack([rows[name] for name in self._basis])
+
+    # Numbers
+
+    def _rates(self, like: Array) -> Array:
+        return constant(np.asarray(self.learning_rates), like)
+
+    @property
+    def _bound(self) -> float:
+        return 1.0 if isinstance(self.scale, str) else self.scale
+
+    @cached_property
+    def _masses(self) -> np.ndarray:
+        """The weight of each slot at birth, all its rates together."""
+        if not self.watched:
+            return np.ones(self.slots)
+        rounds = USUAL_ROUNDS if self.horizon is None else self.horizon
+        lengths = [self.cover.block(k, 0)[1] for k in range(self.slots - 1)]  # pyright: ignore[reportOptionalSubscript]
+        return np.asarray([*(length / max(rounds, length) for length in lengths), 1.0])
+
+    def _everything(self, like: Array) -> Array:
+        return namespace(like).ones((self.slots, len(self.learning_rates)), dtype=bool)
+
+    def _priors(self, like: Array, allowed: Array) -> Array:
+        """`pi` of every expert, `(slots, rates)`: the slot's mass, spread by a power of the rate over those allowed."""
+        xp = namespace(like)
+        powers = xp.where(allowed, self._rates(like) ** self.prior, 0.0)
+        total = xp.sum(powers, axis=-1, keepdims=True)
+        return constant(self._masses, like)[:, None] * powers / xp.where(total > 0, total, 1.0)
+
+    def _long(self, weights: mw.Weights) -> Array:
+        """Marks the slot with the longest block of those that are open."""
+        return _last(namespace(weights.weight).sum(weights.weight, axis=-1) > 0)
+
+    def _mean_rate(self, p: Array, long: Array) -> Array:
+        """The mean learning rate of the marked slot."""
+        xp = namespace(p)
+        p = xp.where(long[:, None], p, 0.0)
+        return xp.sum(p * self._rates(p)) / xp.sum(p)
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "samuel": {
+        "cover": Watched(shortest=32, short=3),
+        "short_rates": "above",
+        "reference": "long",
+        "takeover": 0.8,
+        "collapse": 0.3,
+    },
+    "R": {"cover": Watched(short=0), "decay": "linear"},
+    "K": {"cover": Watched(shortest=32, short=3), "decay": "linear", "short_rates": "above", "takeover": 0.8},
+    "Kr": {
+        "cover": Watched(shortest=32, short=3),
+        "decay": "linear",
+        "short_rates": "above",
+        "takeover": 0.8,
+        "reference": "long",
+    },
+    "levels": {"cover": Anytime(shortest=32, levels=8), "combine": "steps", "newborns": "fresh", "lag": 0.0},
+    "theorem": {
+        "cover": Anytime(shortest=32, levels=8),
+        "scale": "max",
+        "newborns": "fresh",
+        "lag": 0.0,
+        "prior": 0.0,
+    },
+}
+"""Ready rules: what they set apart from the defaults of `Rays`. `samuel.jax.samuel` says what each is for."""
+
+
+def follow(rule: str, learning_rates: Sequence[float], **options: Any) -> Rays:
+    """The rays of a ready rule; options that are not None override it.
+
+    A rule whose rates fall over the run lets them fall linearly to 0 where the horizon is known and as the root of
+    time where it is not.
+
+    >>> follow("samuel", (0.01, 0.1), horizon=1000).decay, follow("samuel", (0.01, 0.1)).decay
+    ('linear', 'sqrt')
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}")
+    given = {name: value for name, value in options.items() if value is not None}
+    chosen = RULES[rule] | given
+    if rule == "samuel" and "decay" not in given:
+        chosen["decay"] = "sqrt" if chosen.get("horizon") is None else "linear"
+    return Rays(learning_rates=learning_rates, **chosen)
+
+
+def check_rates(learning_rates: Any) -> tuple[float, ...]:
+    """The candidate rates as numbers, smallest first; an error if they are not distinct, positive and finite."""
+    try:
+        rates = tuple(float(rate) for rate in learning_rates)
+    except TypeError:
+        raise ValueError(f"learning_rates must be a list of numbers, got {learning_rates!r}") from None
+    if not rates:
+        raise ValueError("learning_rates is empty; give at least one rate, or leave it out for the usual ones")
+    for rate in rates:
+        if not 0 < rate < math.inf:
+            raise ValueError(f"a learning rate must be positive and finite, got {rate!r} among {rates}")
+    if len(set(rates)) < len(rates):
+        raise ValueError(f"learning_rates must differ from each other, got {rates}")
+    return tuple(sorted(rates))
+
+
+def _check(rays: Rays) -> None:
+    """Refuse impossible options before anything is made of them."""
+    for name, allowed in (
+        ("combine", ("points", "steps")),
+        ("newborns", ("fresh", "inherit", "join")),
+        ("decay", ("none", "linear", "sqrt")),
+        ("reference", ("mixture", "long")),
+        ("short_rates", ("all", "above")),
+        ("base_state", ("shared", "slots")),
+    ):
+        value = getattr(rays, name)
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    if not isinstance(rays.cover, Cover) or isinstance(rays.cover, AllIntervals):
+        raise ValueError(
+            f"cover must be one of Watched, Anytime, Geometric, Fixed or Chosen from samuel.core, got {rays.cover!r}"
+        )
+    if not isinstance(rays.Q, int) or isinstance(rays.Q, bool) or rays.Q < 1:
+        raise ValueError(f"Q must be a whole number of at least 1, got {rays.Q!r}")
+    known = rays.horizon is not None and not is_traced(rays.horizon)
+    if known and (not isinstance(rays.horizon, int) or isinstance(rays.horizon, bool) or rays.horizon < 1):
+        raise ValueError(f"horizon must be a whole number of rounds, at least 1, got {rays.horizon!r}")
+    if isinstance(rays.scale, str):
+        if rays.scale not in ("rms", "max"):
+            raise ValueError(f"scale must be 'rms', 'max' or a bound on the gains, got {rays.scale!r}")
+    else:
+        _between("scale", rays.scale, 0.0, math.inf)
+    _between("lag", rays.lag, 0.0, 1.0, low_included=True)
+    _between("prior", rays.prior, -math.inf, math.inf)
+    for name in ("takeover", "collapse"):
+        if getattr(rays, name) is not None:
+            _between(name, getattr(rays, name), 0.0, 1.0)
+    if rays.decay == "linear" and isinstance(rays.cover, Watched) and rays.horizon is None:
+        raise ValueError(
+            "decay='linear' over the whole run needs to know its length: give horizon=, or use decay='sqrt'"
+        )
+    if rays.decay == "linear" and isinstance(rays.cover, Chosen) and rays.horizon is None:
+        raise ValueError("decay='linear' over blocks of your choice needs the end of the last one: give horizon=")
+
+
+def _between(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
+    if is_traced(value):
+        return
+    good = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (good and (low < value or (low_included and value == low)) and value < high):
+        edge = "at least" if low_included else "above"
+        raise ValueError(f"{name} must be a number {edge} {low:g} and below {high:g}, got {value!r}")
+
+
+def _last(marked: Array) -> Array:
+    """Marks the last of the marked slots only."""
+    xp = namespace(marked)
+    places = xp.arange(1, marked.shape[0] + 1)
+    return places == xp.max(xp.where(marked, places, xp.zeros_like(places)))
+
+
+def _whole(like: Array, value: int) -> Array:
+    """A whole number beside `like`: same library, same device."""
+    xp = namespace(like)
+    return xp.astype(xp.zeros_like(like), xp.int32) + value

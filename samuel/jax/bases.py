@@ -1,0 +1,123 @@
+"""Base optimizers by name: what gives SAMUEL its directions, at a learning rate of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from samuel.core.arrays import is_traced
+
+
+class NamedBase(NamedTuple):
+    """A base that can be asked for by name, and what usually goes with it."""
+
+    make: Callable[[], optax.GradientTransformation]
+    decades: tuple[int, int]
+    """The usual candidate rates lie between these powers of ten."""
+    forgets: bool
+    """Whether old gradients stop to matter, so that blocks of different age can share its state."""
+
+
+class DiscountedRssState(NamedTuple):
+    """State of `scale_by_discounted_rss`."""
+
+    sum_of_squares: Any
+
+
+def scale_by_discounted_rss(alpha: float | jax.Array = 1.0) -> optax.GradientTransformation:
+    """Divide gradients by the root of their squares' discounted sum: Adagrad that forgets.
+
+        s <- alpha s + g^2,        direction = g / sqrt(s)        (0 where nothing but zeros was seen)
+
+    With `alpha = 1` this is Adagrad. No epsilon: multiplying all losses by a constant changes no direction. The
+    paper's Algorithm 2 runs it with several `alpha` at once ("history decays").
+
+    Args:
+        alpha: what the past is multiplied with in every step, above 0 and up to 1.
+
+    >>> import jax.numpy as jnp
+    >>> base = scale_by_discounted_rss(0.5)
+    >>> state = base.init(jnp.zeros(2))
+    >>> direction, state = base.update(jnp.array([3.0, 0.0]), state)
+    >>> direction.tolist()
+    [1.0, 0.0]
+    """
+    if not is_traced(alpha) and not 0 < float(alpha) <= 1:
+        raise ValueError(f"alpha must be above 0 and at most 1, got {alpha!r}")
+
+    def init(params: optax.Params) -> DiscountedRssState:
+        return DiscountedRssState(jax.tree.map(jnp.zeros_like, params))
+
+    def update(updates: optax.Updates, state: DiscountedRssState, params: Any = None) -> Any:
+        del params
+        sums = jax.tree.map(lambda s, g: (alpha * s + g * g).astype(s.dtype), state.sum_of_squares, updates)
+
+        def direction(g: jax.Array, s: jax.Array) -> jax.Array:
+            return jnp.where(s > 0, g * jax.lax.rsqrt(jnp.where(s > 0, s, 1.0)), 0.0).astype(g.dtype)
+
+        return jax.tree.map(direction, updates, sums), DiscountedRssState(sums)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+BASES = {
+    "adam": NamedBase(optax.scale_by_adam, (-6, 0), forgets=True),
+    "adagrad": NamedBase(scale_by_discounted_rss, (-5, 1), forgets=False),
+    "momentum": NamedBase(lambda: optax.trace(decay=0.9), (-5, 1), forgets=True),
+    "sgd": NamedBase(optax.identity, (-4, 2), forgets=True),
+}
+
+
+def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:
+    """Rates in steps of half a decade between two powers of ten.
+
+    >>> usual_rates(-2, 0)
+    (0.01, 0.0316, 0.1, 0.316, 1.0)
+    """
+    return tuple(float(f"{10 ** (half / 2):.3g}") for half in range(2 * lowest, 2 * highest + 1))
+
+
+def resolve(base: Any) -> optax.GradientTransformationExtraArgs:
+    """The optax transformation that a base stands for: a name, or any transformation that gives directions.
+
+    >>> resolve("adam").init({"w": 0.0})[0].tolist()
+    0
+    """
+    if isinstance(base, str):
+        if base not in BASES:
+            raise ValueError(
+                f"base must be one of {', '.join(map(repr, BASES))} or an optax transformation, got {base!r}"
+            )
+        return optax.with_extra_args_support(BASES[base].make())
+    if not (callable(getattr(base, "init", None)) and callable(getattr(base, "update", None))):
+        raise ValueError(
+            f"base must be one of {', '.join(map(repr, BASES))} or an optax transformation such as "
+            f"optax.scale_by_adam(), got {base!r}"
+        )
+    _refuse_descent(base)
+    return optax.with_extra_args_support(base)
+
+
+def _refuse_descent(base: optax.GradientTransformation) -> None:
+    """An error for a complete optimizer such as `optax.adam(1.0)`, whose steps go downhill already.
+
+    Found out by a trial step from a gradient of ones; a base that cannot be tried (it wants certain parameters, or
+    its own numbers are not known yet because this is being compiled) is taken on trust.
+    """
+    try:
+        with jax.ensure_compile_time_eval():
+            ones = {"w": jnp.ones(3)}
+            direction, _ = optax.with_extra_args_support(base).update(ones, base.init(ones), ones)
+            downhill = bool(np.all(np.asarray(direction["w"]) < 0))
+    except Exception:
+        return
+    if downhill:
+        raise ValueError(
+            "base steps downhill by itself, so it is a complete optimizer such as optax.adam(1.0); "
+            "give the part before its learning rate, such as optax.scale_by_adam() or 'adam'"
+        )

@@ -1,0 +1,381 @@
+"""SAMUEL as an optax transformation: the learning rate that tunes itself, at one gradient a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from samuel.core import weights as mw
+from samuel.core.arrays import is_traced
+from samuel.core.cover import Cover
+from samuel.core.rays import Certificate, Rays, RaysState, certify, follow
+from samuel.jax import bases
+
+
+class SamuelState(NamedTuple):
+    """State of `samuel`. Shapes and dtypes never change."""
+
+    rays: RaysState
+    """Weights, clocks and sums."""
+    moving: dict[str, Any]
+    """The basis vectors that change in every step, each like the parameters."""
+    kept: dict[str, Any]
+    """Those that change only when a block ends."""
+    base: tuple[Any, ...]
+    """The base's state: one that all slots share, or one for each."""
+    rounding: Any
+    """For parameters of less than 32 bits, what they could not hold of the last step; empty for the others."""
+
+
+def samuel(
+    base: str | optax.GradientTransformation = "adam",
+    learning_rates: Sequence[float] | None = None,
+    *,
+    horizon: int | None = None,
+    rule: str = "samuel",
+    cover: Cover | None = None,
+    Q: int | None = None,
+    scale: Literal["rms", "max"] | float | None = None,
+    combine: Literal["points", "steps"] | None = None,
+    newborns: Literal["fresh", "inherit", "join"] | None = None,
+    prior: float | None = None,
+    decay: Literal["none", "linear", "sqrt"] | None = None,
+    lag: float | None = None,
+    reference: Literal["mixture", "long"] | None = None,
+    short_rates: Literal["all", "above"] | None = None,
+    takeover: float | None = None,
+    collapse: float | None = None,
+    base_state: Literal["shared", "slots"] | None = None,
+    weight_decay: float | None = None,
+    weight_decay_mask: Any | Callable[[optax.Params], Any] | None = None,
+    anchor_dtype: Any = None,
+) -> optax.GradientTransformationExtraArgs:
+    """An optimizer that finds its learning rate while it trains, and finds it again when the data shift.
+
+    Every candidate rate is an expert that stands where training with that rate alone would have taken the directions
+    of the base since its block began; the parameters are a weighted mean of the experts. All of them are judged by the
+    one gradient that is taken at the parameters. See `samuel.core.rays` for the formulas.
+
+    Use it as any optax optimizer. It needs the parameters in `update`, and nothing else of your loop changes.
+
+    Args:
+        base: what gives the directions: "adam", "adagrad", "momentum", "sgd", or any optax transformation *without a
+            learning rate*, such as `optax.scale_by_adam(b2=0.95)` or a chain of them.
+        learning_rates: the candidates. By default six decades in steps of half a decade, where people sweep for that
+            base: from 1e-6 to 1 for "adam" and for any transformation of your own. A long list costs nothing.
+        horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, which
+            is worth about what a tuned schedule is. Without it they fall as the root of time.
+        rule: the ready set of the options below. "samuel" (the default) watches one block, as long as the run, with
+            short ones and restarts when the data shift. "R": the long block alone, no restart; "K", "Kr": as
+            "samuel", restarting only when the short blocks take over, judged against the mixture or against the long
+            block (these three need a horizon). "levels": eight doubling blocks whose steps are mixed. "theorem": the
+            paper's own weights on eight doubling blocks, with the guarantee on every interval where losses are convex.
+        cover: which blocks run: `samuel.core.Watched`, `Anytime`, `Geometric`, `Fixed` or `Chosen`.
+        Q: with how many step sizes every weight is kept.
+        scale: what gains are measured by: "rms" (each expert's own root mean square), "max" (the largest so far, which
+            keeps the theorem), or a known bound.
+        combine: "points" (the parameters are the mean of the experts' points) or "steps" (each step is the mean of
+            their steps).
+        newborns: experts of a new block start "fresh" at the parameters with their prior weight; "inherit" their
+            block's mean and weight and add the prior; or "join" the other blocks at their mean, with their prior share
+            of the weight.
+        prior: weight of a rate at birth, as a power of the rate. -0.5 makes wide lists safe: training starts with the
+            geometric mean of the smallest and the largest rate.
+        decay: how rates fall over a block: "none", "linear" or "sqrt".
+        lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
+        reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
+        short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
+        takeover: restart everything when the long block's share of the weight falls below this.
+        collapse: restart everything when the long block's rate falls below this part of its slow average: the run
+            would rather go back than on.
+        base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets ("adagrad")
+            should have one for each, where there are several.
+        weight_decay: decoupled: in every step parameters shrink by this times the learning rate in use.
+        weight_decay_mask: which parameters that is for: a tree of booleans, or a function of the parameters.
+        anchor_dtype: dtype of the vectors that are only read between block ends, such as `jnp.bfloat16`.
+
+    Returns:
+        An `optax.GradientTransformationExtraArgs`. `learning_rate`, `weights` and `certificate` read its state.
+
+    >>> import jax, jax.numpy as jnp, optax
+    >>> import samuel
+    >>> optimizer = samuel.jax.samuel("adam")
+    >>> params = {"w": jnp.array([3.0, -2.0])}
+    >>> state = optimizer.init(params)
+    >>> @jax.jit
+    ... def step(params, state):
+    ...     gradient = jax.grad(lambda params: jnp.sum(params["w"] ** 2))(params)
+    ...     updates, state = optimizer.update(gradient, state, params)
+    ...     return optax.apply_updates(params, updates), state
+    >>> for _ in range(300):
+    ...     params, state = step(params, state)
+    >>> bool(jnp.abs(params["w"]).max() < 0.1)
+    True
+    """
+    direction = bases.resolve(base)
+    named = bases.BASES.get(base) if isinstance(base, str) else None
+    if learning_rates is None:
+        learning_rates = bases.usual_rates(*(named.decades if named else bases.BASES["adam"].decades))
+    if base_state is None and rule in ("levels", "theorem") and named is not None and not named.forgets:
+        base_state = "slots"
+    plan = follow(
+        rule,
+        learning_rates,
+        horizon=horizon,
+        cover=cover,
+        Q=Q,
+        scale=scale,
+        combine=combine,
+        newborns=newborns,
+        prior=prior,
+        decay=decay,
+        lag=lag,
+        reference=reference,
+        short_rates=short_rates,
+        takeover=takeover,
+        collapse=collapse,
+        base_state=base_state,
+    )
+    decay_rate = _checked_decay(weight_decay)
+    anchors_in = _checked_dtype(anchor_dtype)
+
+    def init(params: optax.Params) -> SamuelState:
+        _refuse_parameters(params)
+        full = _at_least_float32(params)
+        state = direction.init(full)
+        return SamuelState(
+            rays=plan.start(jnp.zeros((), jnp.float32)),
+            moving={name: jax.tree.map(jnp.zeros_like, full) for name in plan.moving},
+            kept={name: jax.tree.map(lambda p: jnp.zeros_like(p, dtype=anchors_in), full) for name in plan.kept},
+            base=(state,) * plan.directions,
+            rounding=jax.tree.map(lambda p: jnp.zeros_like(p) if _is_short(p) else jnp.zeros((0,), p.dtype), params),
+        )
+
+    def update(
+        updates: optax.Updates, state: SamuelState, params: optax.Params | None = None, **extra: Any
+    ) -> tuple[optax.Updates, SamuelState]:
+        _refuse_mismatch(updates, state, params)
+        gradient, full = _at_least_float32(updates), _at_least_float32(params)
+        basis = [*(state.moving[name] for name in plan.moving), *(state.kept[name] for name in plan.kept)]
+        dots = jnp.stack([_dot(gradient, vector) for vector in basis])
+        rays, moves = plan.advance(state.rays, dots)
+
+        stepped = [direction.update(gradient, own, full, **extra) for own in state.base]
+        steps = [step for step, _ in stepped]
+
+        change = _combination([*basis, *steps], [*_unstacked(moves.difference), *_unstacked(moves.along)])
+        if decay_rate is not None:
+            shrink = rays.rate * decay_rate
+            marked = _mask(weight_decay_mask, params)
+            change = jax.tree.map(lambda c, p, m: jnp.where(m, c - shrink * p, c), change, full, marked)
+        change, rounding = _fit(change, state.rounding, params)
+
+        moved = []
+        for i, name in enumerate(plan.moving):
+            entering = [k for k in range(plan.directions) if plan.enters[i, k]]
+            terms = [state.moving[name], *(steps[k] for k in entering)]
+            moved.append(_combination(terms, [moves.keep[i], *(moves.enter[i, k] for k in entering)]))
+        moving, kept = jax.lax.cond(
+            moves.due,
+            lambda vectors: _rewritten(vectors, moves.rewrite, plan),
+            lambda vectors: vectors,
+            (dict(zip(plan.moving, moved, strict=True)), state.kept),
+        )
+        restarted = _unstacked(moves.restarted) if plan.base_state == "slots" else [moves.reset]
+        base_after = tuple(
+            jax.lax.cond(anew, lambda old: _alike(direction.init(full), old), lambda old: old, own)
+            for anew, (_, own) in zip(restarted, stepped, strict=True)
+        )
+        return change, SamuelState(rays, moving, kept, base_after, rounding)
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+
+
+# Reading the state
+
+
+def learning_rate(state: Any) -> jax.Array:
+    """The learning rate in use: that of the last step, all experts and the decay taken together.
+
+    Args:
+        state: the state of `samuel`, or of any optax optimizer that has it inside. May be traced.
+
+    >>> import jax.numpy as jnp
+    >>> from samuel.jax import learning_rate, samuel
+    >>> state = samuel("sgd", (0.01, 0.1, 1.0)).init(jnp.zeros(3))
+    >>> round(float(learning_rate(state)), 3)
+    0.147
+    """
+    return _found(state).rays.rate
+
+
+def weights(state: Any) -> jax.Array:
+    """The weight of every expert in the decision, `(levels, rates)`, summing to 1; see `learning_rate`."""
+    return mw.shares(_found(state).rays.weights)
+
+
+def certificate(state: Any) -> Certificate:
+    """How far the decisions were behind each expert of the running blocks; see `learning_rate` and `Certificate`.
+
+    >>> import jax.numpy as jnp
+    >>> from samuel.jax import certificate, samuel
+    >>> optimizer = samuel("sgd", (0.01, 0.1, 1.0))
+    >>> params, state = jnp.ones(2), optimizer.init(jnp.ones(2))
+    >>> for _ in range(5):
+    ...     updates, state = optimizer.update(params, state, params)  # the gradient of |x|^2 / 2
+    ...     params = params + updates
+    >>> report = certificate(state)
+    >>> bool((report.measured[-1] <= report.bound[-1]).all())  # of the long block
+    True
+    """
+    return certify(_found(state).rays)
+
+
+def shifts(state: Any) -> jax.Array:
+    """How often everything was restarted because the data seemed to have shifted; see `learning_rate`."""
+    return _found(state).rays.shifts
+
+
+def _found(state: Any) -> SamuelState:
+    inside = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, SamuelState))
+    found = [node for node in inside if isinstance(node, SamuelState)]
+    if len(found) != 1:
+        what = "no state of samuel" if not found else f"{len(found)} states of samuel; pass one of them"
+        raise ValueError(f"expected the state of one samuel optimizer, got a {type(state).__name__} with {what}")
+    return jax.tree.map(lambda leaf: leaf[...] if hasattr(leaf, "get_value") else leaf, found[0])
+
+
+# Vectors: trees like the parameters
+
+
+def _dot(a: Any, b: Any) -> jax.Array:
+    parts = jax.tree.map(lambda x, y: jnp.sum(x * y.astype(x.dtype), dtype=jnp.float32), a, b)
+    return jax.tree.reduce(jnp.add, parts, jnp.zeros((), jnp.float32))
+
+
+def _combination(vectors: Sequence[Any], factors: Sequence[Any]) -> Any:
+    """The sum of vectors, each times its factor, in the dtype of the last (a moving vector or a direction)."""
+
+    def combined(*leaves: jax.Array) -> jax.Array:
+        dtype = leaves[-1].dtype
+        terms = [factor.astype(dtype) * leaf.astype(dtype) for factor, leaf in zip(factors, leaves, strict=True)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    return jax.tree.map(combined, *vectors)
+
+
+def _rewritten(vectors: tuple[dict[str, Any], dict[str, Any]], rewrite: jax.Array, plan: Rays) -> Any:
+    moving, kept = vectors
+    old = [*(moving[name] for name in plan.moving), *(kept[name] for name in plan.kept)]
+    new = {}
+    for row, name in enumerate((*plan.moving, *plan.kept)):
+        total = _combination([*old, old[0]], [*_unstacked(rewrite[row]), jnp.zeros(())])
+        new[name] = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), total, old[row])
+    return {name: new[name] for name in plan.moving}, {name: new[name] for name in plan.kept}
+
+
+def _unstacked(array: jax.Array) -> list[jax.Array]:
+    return [array[i] for i in range(array.shape[0])]
+
+
+def _alike(tree: Any, like: Any) -> Any:
+    """The tree with the dtypes of another: a branch must return what its counterpart returns."""
+    return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), tree, like)
+
+
+def _at_least_float32(tree: Any) -> Any:
+    """Parameters or gradients as the base and the sums want them: 16 bits are too few to add small steps up."""
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), tree)
+
+
+def _is_short(leaf: jax.Array) -> bool:
+    return jnp.finfo(leaf.dtype).bits < 32
+
+
+def _fit(change: Any, rounding: Any, params: Any) -> tuple[Any, Any]:
+    """The change in the dtype of the parameters, and what they could not hold of it, to be made up for later."""
+
+    def fitted(change: jax.Array, rest: jax.Array, p: jax.Array) -> tuple[jax.Array, jax.Array]:
+        if not _is_short(p):
+            return change.astype(p.dtype), rest
+        bits = jnp.finfo(p.dtype)
+
+        def rounded(x: jax.Array) -> jax.Array:  # a plain cast there and back may be optimised away
+            return jax.lax.reduce_precision(x, bits.nexp, bits.nmant)
+
+        here = p.astype(jnp.float32)
+        wanted = change + rest.astype(jnp.float32)
+        step = rounded(rounded(here + wanted) - here)
+        reached = rounded(here + step)
+        return step.astype(p.dtype), (wanted - (reached - here)).astype(p.dtype)
+
+    pairs = jax.tree.map(fitted, change, rounding, params)
+    outer, inner = jax.tree.structure(change), jax.tree.structure((0, 0))
+    return jax.tree.transpose(outer, inner, pairs)
+
+
+# Refusing what cannot work
+
+
+def _refuse_parameters(params: Any) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
+            raise TypeError(
+                f"samuel trains floating-point parameters, got {jnp.asarray(leaf).dtype} at "
+                f"params{jax.tree_util.keystr(path)}; leave it out with optax.masked, or for complex parameters wrap "
+                "the optimizer in optax.contrib.split_real_and_imaginary"
+            )
+
+
+def _refuse_mismatch(updates: Any, state: SamuelState, params: Any) -> None:
+    if params is None:
+        raise ValueError("samuel needs the parameters: call update(gradients, state, params)")
+    ours = next(iter(state.moving.values()))
+    for name, tree in (("gradients", updates), ("params", params)):
+        if jax.tree.structure(tree) != jax.tree.structure(ours):
+            raise ValueError(
+                f"the {name} have the structure {jax.tree.structure(tree)}, but the optimizer was initialised for "
+                f"{jax.tree.structure(ours)}"
+            )
+        for (path, leaf), mine in zip(jax.tree_util.tree_leaves_with_path(tree), jax.tree.leaves(ours), strict=True):
+            if jnp.shape(leaf) != mine.shape:
+                raise ValueError(
+                    f"the {name} have shape {jnp.shape(leaf)} at {jax.tree_util.keystr(path) or 'the top'}, but the "
+                    f"optimizer was initialised for {mine.shape}"
+                )
+
+
+def _checked_decay(weight_decay: Any) -> Any:
+    if weight_decay is None or is_traced(weight_decay):
+        return weight_decay
+    if isinstance(weight_decay, bool) or not 0 <= float(weight_decay) < float("inf"):
+        raise ValueError(f"weight_decay must be a number of at least 0, got {weight_decay!r}")
+    return None if weight_decay == 0 else weight_decay
+
+
+def _checked_dtype(dtype: Any) -> Any:
+    if dtype is None:
+        return None
+    dtype = jnp.dtype(dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"anchor_dtype must be a floating-point dtype such as jnp.bfloat16, got {dtype}")
+    return dtype
+
+
+def _mask(mask: Any, params: Any) -> Any:
+    if mask is None:
+        return jax.tree.map(lambda _: True, params)
+    mask = mask(params) if callable(mask) else mask
+    if jax.tree.structure(mask) != jax.tree.structure(params):
+        raise ValueError(
+            f"weight_decay_mask has the structure {jax.tree.structure(mask)}, the parameters have "
+            f"{jax.tree.structure(params)}"
+        )
+    return mask
