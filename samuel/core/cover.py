@@ -66,10 +66,11 @@ class Cover(ABC):
         """Blocks start only when this divides `t`: the rounds between are quiet."""
         return 1
 
-    def ahead(self, t: Array, slots: int) -> Array:
+    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
         """Which part of each slot's block is still ahead when `t` rounds are complete: 1 at its start, then falling.
 
-        1 throughout for a block whose end is unknown. Shape `(slots,)`, of the library of `t`.
+        1 throughout for a block that has no end, unless `horizon` says when the run ends. Shape `(slots,)`, of the
+        library of `t`.
 
         >>> Fixed(every=4).ahead(3, 1)
         array([0.25])
@@ -123,7 +124,7 @@ class _Levels(Cover):
         """Rounds in a block of this slot."""
         return self.shortest * 2**slot
 
-    def ahead(self, t: Array, slots: int) -> Array:
+    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
         lengths = _beside(t, _lengths(self.shortest, slots))
         return 1 - (t % lengths) / lengths
 
@@ -171,6 +172,11 @@ class Geometric(_Levels):
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         length = self.length(slot)
         return t - t % length, length
+
+    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
+        long = float(_FOREVER if horizon is None else horizon)
+        lengths = _beside(t, np.append(_lengths(self.shortest, slots - 1).astype(float), long))
+        return 1 - (t % lengths) / lengths
 
 
 @dataclass(frozen=True)
@@ -272,13 +278,15 @@ class Chosen(Cover):
         later = [round for round in self.rounds if round > t]
         return first, (later[0] - first) if later else _FOREVER
 
-    def ahead(self, t: Array, slots: int) -> Array:
+    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
         begun = _beside(t, np.asarray(self.rounds)) <= t
         here = namespace(begun).sum(begun) - 1  # the place of the block that runs now
         firsts = np.asarray(self.rounds)
-        lengths = np.append(np.diff(firsts), _FOREVER).astype(float)
+        last = _FOREVER if horizon is None else max(1, horizon - firsts[-1])
+        lengths = np.append(np.diff(firsts), last).astype(float)
         length, first = _beside(t, lengths)[here], _beside(t, firsts)[here]
-        return (1 - (t - first) / length)[None]
+        left = 1 - (t - first) / length
+        return (left * (left > 0))[None]  # 0 beyond the horizon
 
 
 @dataclass(frozen=True)
@@ -318,6 +326,11 @@ class Watched(Cover):
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         length = self.length(slot)
         return t - t % length, length
+
+    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
+        long = float(_FOREVER if horizon is None else horizon)
+        lengths = _beside(t, np.append(_lengths(self.shortest, slots - 1).astype(float), long))
+        return 1 - (t % lengths) / lengths
 
 
 @dataclass(frozen=True)

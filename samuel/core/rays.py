@@ -48,7 +48,9 @@ CAUTION = 4.0
 SHORT_CAUTION = 2.0
 """The same for the short blocks of a watched run, which have less time."""
 USUAL_ROUNDS = 4096
-"""Where the number of rounds is unknown, short blocks are given the weight they would have in a run of this many."""
+"""Short blocks have the weight that is their part of the run, and never more than in a run of this many rounds."""
+WATCHING = 0.06
+"""The weight of all short blocks together at birth, at most, that of the long one being 1."""
 COOLING = 256
 """With `decay="sqrt"`, rates have fallen to `1 / sqrt(2)` after this many rounds."""
 SLOW = 0.99
@@ -79,7 +81,7 @@ class RaysState(NamedTuple):
     """How often everything restarted because the data seemed to have shifted."""
     ledger: certificate.Ledger
     log_total: Array
-    """`L` after the last round, before anything restarted."""
+    """`L` after the last round."""
     unit: Array
     """What the gains of each expert were divided by in the last round, `(slots, rates)`."""
     rate: Array
@@ -177,11 +179,16 @@ class Rays:
         return isinstance(self.cover, Watched)
 
     @cached_property
+    def _has_lag(self) -> bool:
+        """A lag that is an array may become any number in another step: its vector is then always there."""
+        return not isinstance(self.lag, int | float) or self.lag > 0
+
+    @cached_property
     def own_sums(self) -> bool:
         """Whether every slot's `u_k` must move by itself."""
         if self.slots == 1:
             return False
-        alike = self.watched or (self.decay == "none" and self.lag == 0)
+        alike = self.watched or (self.decay == "none" and not self._has_lag)
         return self.base_state == "slots" or not alike
 
     @property
@@ -194,7 +201,7 @@ class Rays:
         """Names of the basis vectors that change in every step; they need full precision."""
         each = range(self.slots)
         names = [f"u{k}" for k in each] if self.own_sums else ["s"]
-        if is_traced(self.lag) or self.lag > 0:
+        if self._has_lag:
             names += [f"lag{k}" for k in self._lagging] if self.own_sums else ["lag"]
         if self.combine == "steps":
             names.append("x")
@@ -251,6 +258,10 @@ class Rays:
         top = self.slots - 1
         return self._rows(*([f"c{i}-c{i + 1}" for i in range(k, top)] for k in range(self.slots)))
 
+    @cached_property
+    def _gain_rows(self) -> np.ndarray:
+        return np.concatenate([self._anchors, self._sums, self._lags])
+
     # The algorithm
 
     def start(self, like: Array) -> RaysState:
@@ -302,11 +313,10 @@ class Rays:
         weights, used, unit = self._judge(state, gains)
         square, count = state.square + gains**2, state.count + 1
         ledger = certificate.enter(state.ledger, actual, used, judged_by)
-        log_total = mw.log_total(weights)
 
         # The step, before anything restarts.
         p = mw.shares(weights)
-        factor = self._factor(state, long, dots)
+        factor = self._factor(state, dots)
         mean_rates = matmul(p, rates)
         rate = xp.sum(mean_rates * factor)
         enter = self._enter(factor, mean_rates)
@@ -317,7 +327,7 @@ class Rays:
         since = state.since + 1
         over = (since >= state.length) if self.watched else xp.zeros_like(shift)
         reset = shift | over
-        starts = xp.asarray(self.cover.starts(since, self.slots))
+        starts = xp.asarray(self.cover.starts(self._clock(state) + 1, self.slots))
         opens = (starts & ~reset) | (xp.asarray(self.cover.starts(since * 0, self.slots)) & reset)
         restarted = starts | reset
         new_weights = self._reborn(weights, p, long, restarted, opens, reset)
@@ -361,7 +371,7 @@ class Rays:
             slow_log_rate=xp.where(reset, now, slow),
             shifts=state.shifts + xp.where(shift, zero + 1, zero),
             ledger=certificate.turn_page(ledger, restarted, new_weights),
-            log_total=log_total,
+            log_total=mw.log_total(new_weights),
             unit=unit,
             rate=rate,
         )
@@ -381,7 +391,8 @@ class Rays:
         """The gains the experts are judged by, and what the decision really lost to each."""
         xp = namespace(dots)
         rates = self._rates(dots)
-        anchors, sums, lags = (matmul(constant(rows, dots), dots) for rows in (self._anchors, self._sums, self._lags))
+        products = matmul(constant(self._gain_rows, dots), dots)
+        anchors, sums, lags = (products[k * self.slots : (k + 1) * self.slots] for k in range(3))
         decision = xp.sum(y * dots)
         positions = anchors[:, None] - rates * sums[:, None]
         judged = anchors[:, None] - rates * (sums - lags)[:, None]
@@ -421,18 +432,23 @@ class Rays:
         mean = square / xp.where(count > 0, count, xp.ones_like(count))[:, None]
         return constant(caution, square) * xp.sqrt(mean)
 
-    def _factor(self, state: RaysState, long: Array, like: Array) -> Array:
-        """What the base's direction is multiplied with in each slot, `(slots,)`: 1, or what is left of its block."""
+    def _factor(self, state: RaysState, like: Array) -> Array:
+        """What the base's direction is multiplied with in each slot, `(slots,)`: 1, or what the decay leaves of it."""
         xp = namespace(like)
-        ones = xp.ones_like(long, dtype=like.dtype)
+        ones = xp.ones_like(state.count)
+        if self.decay == "none":
+            return ones
         since = xp.astype(state.since, like.dtype)
+        if self.watched:  # all slots fall together with the long one
+            return ones * (1 - since / state.length if self.decay == "linear" else 1 / xp.sqrt(1 + since / COOLING))
         if self.decay == "sqrt":
-            return ones / xp.sqrt(1 + since / COOLING)
-        if self.decay == "linear" and self.watched:
-            return ones * (1 - since / state.length)
-        if self.decay == "linear":
-            return xp.astype(xp.asarray(self.cover.ahead(state.since, self.slots)), like.dtype)
-        return ones
+            return 1 / xp.sqrt(1 + state.count / COOLING)
+        ahead = self.cover.ahead(self._clock(state), self.slots, self.horizon)
+        return xp.astype(xp.asarray(ahead), like.dtype)
+
+    def _clock(self, state: RaysState) -> Array:
+        """The time that blocks are laid out by: rounds of your choice are counted from the start of the run."""
+        return state.round if isinstance(self.cover, Chosen) else state.since
 
     def _enter(self, factor: Array, mean_rates: Array) -> Array:
         """What each direction adds to each moving vector, `(moving, directions)`."""
@@ -442,8 +458,8 @@ class Rays:
             each = factor[:, None]
         sums = each if self.own_sums else each[-1:]
         parts = [sums]
-        if any(name.startswith("lag") for name in self.moving):
-            parts.append(self.lag * (each[list(self._lagging)] if self.own_sums else sums))
+        if self._has_lag:
+            parts.append(self.lag * (each[self._lagging[0] :] if self.own_sums else sums))
         if self.combine == "steps":
             parts.append(-matmul(mean_rates[None, :], each))
         return xp.concat(parts, axis=0)
@@ -464,7 +480,7 @@ class Rays:
         now = xp.log(self._mean_rate(p, long))
         if self.collapse is not None:
             settled = state.since >= SETTLED
-            shift = shift | (settled & (now < state.slow_log_rate + math.log(self.collapse)))
+            shift = shift | (settled & (xp.exp(now - state.slow_log_rate) < self.collapse))
         return shift, SLOW * state.slow_log_rate + (1 - SLOW) * now
 
     def _reborn(
@@ -475,9 +491,11 @@ class Rays:
         everything = self._everything(p)
         allowed = everything
         if self.short_rates == "above":  # only rates above the one that the long slot uses from now on
-            longest = self._mean_rate(p, long)
-            half_forgotten = 0.5 * (longest + self._mean_rate(self._priors(p, everything), long))
-            allowed = long[:, None] | (self._rates(p) > xp.where(reset, half_forgotten, longest))
+            mean = self._mean_rate(p, long)
+            half_forgotten = 0.5 * (mean + self._mean_rate(self._priors(p, everything), long))
+            mean = xp.where(reset, half_forgotten, mean) * (1 + _ROUNDINGS * xp.finfo(p.dtype).eps)
+            longest = _last(opens | (~restarted & (xp.sum(p, axis=-1) > 0)))
+            allowed = longest[:, None] | (self._rates(p) > mean)
         prior = xp.where(opens[:, None], self._priors(p, allowed), 0.0)
         if self.scale != "rms" and self.newborns != "join" and self.takeover is None and self.collapse is None:
             return mw.restart(weights, restarted, prior, inherit=self.newborns == "inherit")
@@ -496,7 +514,8 @@ class Rays:
         after_shift = xp.where(_last(opens)[:, None, None], blended, new)
         if self.newborns == "inherit":
             new = new + weights.value
-        return mw.replace(weights, restarted, xp.where(reset, after_shift, new))
+        ends = reset if self.newborns == "inherit" else True
+        return mw.replace(weights, restarted, xp.where(reset, after_shift, new), ends)
 
     def _birthplaces(self, p: Array, y: Array, anchors: Array, sums: Array, stays: Array, reset: Array) -> Array:
         """Where newborns of each slot would start, relative to `c_top`, in the basis: `(slots, vectors)`."""
@@ -545,9 +564,11 @@ class Rays:
         """The weight of each slot at birth, all its rates together."""
         if not self.watched:
             return np.ones(self.slots)
-        rounds = USUAL_ROUNDS if self.horizon is None else self.horizon
-        lengths = [self.cover.block(k, 0)[1] for k in range(self.slots - 1)]  # pyright: ignore[reportOptionalSubscript]
-        return np.asarray([*(length / max(rounds, length) for length in lengths), 1.0])
+        rounds = max(self.horizon, USUAL_ROUNDS) if isinstance(self.horizon, int) else USUAL_ROUNDS
+        short = np.asarray([self.cover.length(k) / rounds for k in range(self.slots - 1)])  # pyright: ignore
+        if short.sum() > WATCHING:  # or the long block would be born with less than its part
+            short *= WATCHING / short.sum()
+        return np.append(short, 1.0)
 
     def _everything(self, like: Array) -> Array:
         return namespace(like).ones((self.slots, len(self.learning_rates)), dtype=bool)
@@ -652,8 +673,8 @@ def _check(rays: Rays) -> None:
         )
     if not isinstance(rays.Q, int) or isinstance(rays.Q, bool) or rays.Q < 1:
         raise ValueError(f"Q must be a whole number of at least 1, got {rays.Q!r}")
-    known = rays.horizon is not None and not is_traced(rays.horizon)
-    if known and (not isinstance(rays.horizon, int) or isinstance(rays.horizon, bool) or rays.horizon < 1):
+    whole = isinstance(rays.horizon, int) and not isinstance(rays.horizon, bool) and rays.horizon >= 1
+    if rays.horizon is not None and not whole and not hasattr(rays.horizon, "dtype"):
         raise ValueError(f"horizon must be a whole number of rounds, at least 1, got {rays.horizon!r}")
     if isinstance(rays.scale, str):
         if rays.scale not in ("rms", "max"):
@@ -676,7 +697,8 @@ def _check(rays: Rays) -> None:
 def _between(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
     if is_traced(value):
         return
-    good = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    good = isinstance(value, int | float) or (hasattr(value, "dtype") and value.ndim == 0)
+    good = good and not isinstance(value, bool)
     if not (good and (low < value or (low_included and value == low)) and value < high):
         edge = "at least" if low_included else "above"
         raise ValueError(f"{name} must be a number {edge} {low:g} and below {high:g}, got {value!r}")

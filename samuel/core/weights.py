@@ -283,7 +283,7 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     return _weighed(weights, xp.where(mask, new, old), log_unit)
 
 
-def replace(weights: Weights, starts: Array, value: Array) -> Weights:
+def replace(weights: Weights, starts: Array, value: Array, ends: Array | bool = True) -> Weights:
     """Start the marked slots anew with values of the caller's choice, in the unit of `weights.value`.
 
     For newborns whose weight is measured by that of the others, and not by a prior of its own. What ends is
@@ -293,6 +293,7 @@ def replace(weights: Weights, starts: Array, value: Array) -> Weights:
         weights: the weights so far.
         starts: which slots start a block, shape `(slots,)`.
         value: `v` of their pairs, `(..., slots, experts, Q)`; an expert with 0 takes no part.
+        ends: whether what the slots had has ended; False where the new values contain it.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(2), slots=2, Q=1), np.array([True, False]), np.ones(2))
@@ -302,7 +303,7 @@ def replace(weights: Weights, starts: Array, value: Array) -> Weights:
     """
     xp = namespace(weights.value)
     mask = along_slots(xp.asarray(starts), weights.value, batch_axes=weights.value.ndim - 3)
-    ended = xp.where(mask, weights.value, 0.0).sum((-3, -2, -1))
+    ended = xp.where(mask, weights.value, 0.0).sum((-3, -2, -1)) * ends
     log_ended = _log_sum(weights.log_ended, weights.log_unit + _log(ended))
     new = xp.where(value > 0, xp.maximum(value, smallest_value(value)), 0.0)
     return _weighed(weights._replace(log_ended=log_ended), xp.where(mask, new, weights.value), weights.log_unit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -12,8 +13,9 @@ import optax
 from samuel.core import weights as mw
 from samuel.core.arrays import is_traced
 from samuel.core.cover import Cover
-from samuel.core.rays import Certificate, Rays, RaysState, certify, follow
+from samuel.core.rays import Certificate, RaysState, certify, follow
 from samuel.jax import bases
+from samuel.jax.vectors import MULTIPLE, pack, products, take_step, unpack, unstacked
 
 
 class SamuelState(NamedTuple):
@@ -28,7 +30,7 @@ class SamuelState(NamedTuple):
     base: tuple[Any, ...]
     """The base's state: one that all slots share, or one for each."""
     rounding: Any
-    """For parameters of less than 32 bits, what they could not hold of the last step; empty for the others."""
+    """For parameters of less than 32 bits, what they could not hold of the last step; None for the others."""
 
 
 def samuel(
@@ -53,6 +55,7 @@ def samuel(
     weight_decay: float | None = None,
     weight_decay_mask: Any | Callable[[optax.Params], Any] | None = None,
     anchor_dtype: Any = None,
+    packed: bool | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """An optimizer that finds its learning rate while it trains, and finds it again when the data shift.
 
@@ -97,6 +100,9 @@ def samuel(
         weight_decay: decoupled: in every step parameters shrink by this times the learning rate in use.
         weight_decay_mask: which parameters that is for: a tree of booleans, or a function of the parameters.
         anchor_dtype: dtype of the vectors that are only read between block ends, such as `jnp.bfloat16`.
+        packed: keep the optimizer's vectors packed into one array each, which is much faster, or as trees like the
+            parameters, which keeps parameters that are spread over devices where they are. By default packed where
+            there is only one device.
 
     Returns:
         An `optax.GradientTransformationExtraArgs`. `learning_rate`, `weights` and `certificate` read its state.
@@ -143,53 +149,55 @@ def samuel(
     decay_rate = _checked_decay(weight_decay)
     anchors_in = _checked_dtype(anchor_dtype)
 
+    def in_one() -> bool:
+        return jax.device_count() == 1 if packed is None else packed
+
+    def for_base(tree: Any) -> Any:
+        """Gradients or parameters as the base takes them: those with a name do not care for shapes."""
+        return pack(tree) if in_one() and named else tree
+
     def init(params: optax.Params) -> SamuelState:
         _refuse_parameters(params)
+        params = jax.tree.map(jnp.asarray, params)
         full = _at_least_float32(params)
-        state = direction.init(full)
+        vector = pack(full) if in_one() else full
+        wide = for_base(full)
         return SamuelState(
-            rays=plan.start(jnp.zeros((), jnp.float32)),
-            moving={name: jax.tree.map(jnp.zeros_like, full) for name in plan.moving},
-            kept={name: jax.tree.map(lambda p: jnp.zeros_like(p, dtype=anchors_in), full) for name in plan.kept},
-            base=(state,) * plan.directions,
-            rounding=jax.tree.map(lambda p: jnp.zeros_like(p) if _is_short(p) else jnp.zeros((0,), p.dtype), params),
+            rays=jax.tree.map(jnp.copy, plan.start(jnp.zeros((), jnp.float32))),  # no buffer twice: it may be donated
+            moving={name: jax.tree.map(_zeros_beside, vector) for name in plan.moving},
+            kept={name: jax.tree.map(lambda p: _zeros_beside(p, anchors_in), vector) for name in plan.kept},
+            base=tuple(_placed_like(wide, direction.init(wide)) for _ in range(plan.directions)),
+            rounding=jax.tree.map(lambda p: _zeros_beside(p) if _is_short(p) else None, params),
         )
 
     def update(
         updates: optax.Updates, state: SamuelState, params: optax.Params | None = None, **extra: Any
     ) -> tuple[optax.Updates, SamuelState]:
-        _refuse_mismatch(updates, state, params)
+        _refuse_mismatch(updates, state, params, in_one())
+        params = jax.tree.map(jnp.asarray, params)
         gradient, full = _at_least_float32(updates), _at_least_float32(params)
-        basis = [*(state.moving[name] for name in plan.moving), *(state.kept[name] for name in plan.kept)]
-        dots = jnp.stack([_dot(gradient, vector) for vector in basis])
-        rays, moves = plan.advance(state.rays, dots)
+        vector = pack(gradient) if in_one() else gradient
+        moving, kept = [state.moving[name] for name in plan.moving], [state.kept[name] for name in plan.kept]
+        rays, moves = plan.advance(state.rays, products(vector, [*moving, *kept]))
 
-        stepped = [direction.update(gradient, own, full, **extra) for own in state.base]
-        steps = [step for step, _ in stepped]
+        wide_gradient, wide = vector if in_one() and named else gradient, for_base(full)
+        stepped = [direction.update(wide_gradient, own, wide, **extra) for own in state.base]
+        directions = [pack(step) if in_one() and not named else step for step, _ in stepped]
+        change, moving, kept = take_step(moving, kept, directions, moves, plan.enters)
 
-        change = _combination([*basis, *steps], [*_unstacked(moves.difference), *_unstacked(moves.along)])
+        change = unpack(change, params) if in_one() else change
         if decay_rate is not None:
             shrink = rays.rate * decay_rate
             marked = _mask(weight_decay_mask, params)
             change = jax.tree.map(lambda c, p, m: jnp.where(m, c - shrink * p, c), change, full, marked)
         change, rounding = _fit(change, state.rounding, params)
 
-        moved = []
-        for i, name in enumerate(plan.moving):
-            entering = [k for k in range(plan.directions) if plan.enters[i, k]]
-            terms = [state.moving[name], *(steps[k] for k in entering)]
-            moved.append(_combination(terms, [moves.keep[i], *(moves.enter[i, k] for k in entering)]))
-        moving, kept = jax.lax.cond(
-            moves.due,
-            lambda vectors: _rewritten(vectors, moves.rewrite, plan),
-            lambda vectors: vectors,
-            (dict(zip(plan.moving, moved, strict=True)), state.kept),
-        )
-        restarted = _unstacked(moves.restarted) if plan.base_state == "slots" else [moves.reset]
+        restarted = unstacked(moves.restarted) if plan.base_state == "slots" else [moves.reset]
         base_after = tuple(
-            jax.lax.cond(anew, lambda old: _alike(direction.init(full), old), lambda old: old, own)
+            jax.tree.map(partial(jnp.where, anew), _alike(direction.init(wide), own), own)
             for anew, (_, own) in zip(restarted, stepped, strict=True)
         )
+        moving, kept = dict(zip(plan.moving, moving, strict=True)), dict(zip(plan.kept, kept, strict=True))
         return change, SamuelState(rays, moving, kept, base_after, rounding)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
@@ -246,43 +254,14 @@ def _found(state: Any) -> SamuelState:
     if len(found) != 1:
         what = "no state of samuel" if not found else f"{len(found)} states of samuel; pass one of them"
         raise ValueError(f"expected the state of one samuel optimizer, got a {type(state).__name__} with {what}")
-    return jax.tree.map(lambda leaf: leaf[...] if hasattr(leaf, "get_value") else leaf, found[0])
+
+    def is_variable(node: Any) -> bool:  # flax.nnx keeps every array in one, and each is a tree of its own
+        return hasattr(node, "get_value")
+
+    return jax.tree.map(lambda leaf: leaf.get_value() if is_variable(leaf) else leaf, found[0], is_leaf=is_variable)
 
 
-# Vectors: trees like the parameters
-
-
-def _dot(a: Any, b: Any) -> jax.Array:
-    parts = jax.tree.map(lambda x, y: jnp.sum(x * y.astype(x.dtype), dtype=jnp.float32), a, b)
-    return jax.tree.reduce(jnp.add, parts, jnp.zeros((), jnp.float32))
-
-
-def _combination(vectors: Sequence[Any], factors: Sequence[Any]) -> Any:
-    """The sum of vectors, each times its factor, in the dtype of the last (a moving vector or a direction)."""
-
-    def combined(*leaves: jax.Array) -> jax.Array:
-        dtype = leaves[-1].dtype
-        terms = [factor.astype(dtype) * leaf.astype(dtype) for factor, leaf in zip(factors, leaves, strict=True)]
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
-
-    return jax.tree.map(combined, *vectors)
-
-
-def _rewritten(vectors: tuple[dict[str, Any], dict[str, Any]], rewrite: jax.Array, plan: Rays) -> Any:
-    moving, kept = vectors
-    old = [*(moving[name] for name in plan.moving), *(kept[name] for name in plan.kept)]
-    new = {}
-    for row, name in enumerate((*plan.moving, *plan.kept)):
-        total = _combination([*old, old[0]], [*_unstacked(rewrite[row]), jnp.zeros(())])
-        new[name] = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), total, old[row])
-    return {name: new[name] for name in plan.moving}, {name: new[name] for name in plan.kept}
-
-
-def _unstacked(array: jax.Array) -> list[jax.Array]:
-    return [array[i] for i in range(array.shape[0])]
+# Trees
 
 
 def _alike(tree: Any, like: Any) -> Any:
@@ -292,7 +271,35 @@ def _alike(tree: Any, like: Any) -> Any:
 
 def _at_least_float32(tree: Any) -> Any:
     """Parameters or gradients as the base and the sums want them: 16 bits are too few to add small steps up."""
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), tree)
+
+    def widened(leaf: Any) -> jax.Array:
+        leaf = jnp.asarray(leaf)
+        return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+
+    return jax.tree.map(widened, tree)
+
+
+def _zeros_beside(leaf: jax.Array, dtype: Any = None) -> jax.Array:
+    """Zeros with the placement of a leaf, also in a compiled `init`: made *from* it, for the compiler to see."""
+    return jnp.where(False, leaf, 0).astype(dtype or leaf.dtype)
+
+
+def _placed_like(params: Any, state: Any) -> Any:
+    """The base's state with what is like the parameters placed where they are, also in a compiled `init`."""
+    structure = jax.tree.structure(params)
+
+    def is_like(node: Any) -> bool:
+        return jax.tree.structure(node) == structure
+
+    def placed(node: Any) -> Any:
+        if not is_like(node) or not all(map(is_traced, jax.tree.leaves(node))):
+            return node  # not compiled: optax has placed it already
+        return jax.tree.map(beside, node, params)
+
+    def beside(leaf: jax.Array, p: jax.Array) -> jax.Array:
+        return jnp.where(False, p.astype(leaf.dtype), leaf) if p.shape == leaf.shape else leaf
+
+    return jax.tree.map(placed, state, is_leaf=is_like)
 
 
 def _is_short(leaf: jax.Array) -> bool:
@@ -302,9 +309,9 @@ def _is_short(leaf: jax.Array) -> bool:
 def _fit(change: Any, rounding: Any, params: Any) -> tuple[Any, Any]:
     """The change in the dtype of the parameters, and what they could not hold of it, to be made up for later."""
 
-    def fitted(change: jax.Array, rest: jax.Array, p: jax.Array) -> tuple[jax.Array, jax.Array]:
-        if not _is_short(p):
-            return change.astype(p.dtype), rest
+    def fitted(change: jax.Array, rest: jax.Array | None, p: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        if rest is None:
+            return change.astype(p.dtype), None
         bits = jnp.finfo(p.dtype)
 
         def rounded(x: jax.Array) -> jax.Array:  # a plain cast there and back may be optimised away
@@ -316,9 +323,10 @@ def _fit(change: Any, rounding: Any, params: Any) -> tuple[Any, Any]:
         reached = rounded(here + step)
         return step.astype(p.dtype), (wanted - (reached - here)).astype(p.dtype)
 
-    pairs = jax.tree.map(fitted, change, rounding, params)
-    outer, inner = jax.tree.structure(change), jax.tree.structure((0, 0))
-    return jax.tree.transpose(outer, inner, pairs)
+    changes, structure = jax.tree.flatten(change)
+    rests = structure.flatten_up_to(rounding)
+    pairs = [fitted(*three) for three in zip(changes, rests, jax.tree.leaves(params), strict=True)]
+    return structure.unflatten([step for step, _ in pairs]), structure.unflatten([rest for _, rest in pairs])
 
 
 # Refusing what cannot work
@@ -334,22 +342,32 @@ def _refuse_parameters(params: Any) -> None:
             )
 
 
-def _refuse_mismatch(updates: Any, state: SamuelState, params: Any) -> None:
+def _refuse_mismatch(updates: Any, state: SamuelState, params: Any, packed: bool) -> None:
     if params is None:
         raise ValueError("samuel needs the parameters: call update(gradients, state, params)")
     ours = next(iter(state.moving.values()))
-    for name, tree in (("gradients", updates), ("params", params)):
-        if jax.tree.structure(tree) != jax.tree.structure(ours):
+    _refuse_other_shapes("gradients", updates, "parameters", params)
+    if not packed:
+        _refuse_other_shapes("parameters", params, "optimizer's state", ours)
+        return
+    then, now = (jax.tree.structure(tree, is_leaf=lambda node: node is None) for tree in (state.rounding, params))
+    if then != now:
+        raise ValueError(f"the parameters have the structure {now}, but the optimizer was initialised for {then}")
+    size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
+    if not (isinstance(ours, jax.Array) and 0 <= ours.size - size < MULTIPLE):
+        raise ValueError(f"the parameters have {size} numbers, but the optimizer was initialised for {ours.size}")
+
+
+def _refuse_other_shapes(name: str, tree: Any, other_name: str, other: Any) -> None:
+    ours, theirs = jax.tree.structure(tree), jax.tree.structure(other)
+    if ours != theirs:
+        raise ValueError(f"the {name} have the structure {ours}, but the {other_name} {theirs}")
+    for (path, leaf), like in zip(jax.tree_util.tree_leaves_with_path(tree), jax.tree.leaves(other), strict=True):
+        if jnp.shape(leaf) != jnp.shape(like):
             raise ValueError(
-                f"the {name} have the structure {jax.tree.structure(tree)}, but the optimizer was initialised for "
-                f"{jax.tree.structure(ours)}"
+                f"the {name} have shape {jnp.shape(leaf)} at {jax.tree_util.keystr(path) or 'the top'}, but the "
+                f"{other_name} {jnp.shape(like)}"
             )
-        for (path, leaf), mine in zip(jax.tree_util.tree_leaves_with_path(tree), jax.tree.leaves(ours), strict=True):
-            if jnp.shape(leaf) != mine.shape:
-                raise ValueError(
-                    f"the {name} have shape {jnp.shape(leaf)} at {jax.tree_util.keystr(path) or 'the top'}, but the "
-                    f"optimizer was initialised for {mine.shape}"
-                )
 
 
 def _checked_decay(weight_decay: Any) -> Any:

@@ -1,0 +1,224 @@
+"""What one step of the drop-in costs beside a plain optimizer, on the device that JAX finds.
+
+    python benchmarks/dropin.py                 # ResNet-18, batch 512: for a GPU
+    python benchmarks/dropin.py --tiny          # a toy, to see that it runs
+
+Ratios within one run: a training step with SAMUEL over the same step with its base alone; and the optimizer alone over
+the time in which the device copies the bytes that it must move.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import samuel
+from samuel.core import Geometric
+from samuel.jax import vectors
+from samuel.jax.bases import scale_by_discounted_rss
+
+RATES = (0.05, 0.1, 0.25, 0.5, 1.0)
+EIGHT_LEVELS = Geometric(horizon=25_600, shortest=200)
+
+
+def optimizers() -> dict[str, tuple[str, optax.GradientTransformation]]:
+    """Name of each, and of the plain optimizer it is compared with."""
+    adagrad = optax.chain(scale_by_discounted_rss(), optax.scale(-0.1))
+    eight = {"rule": "theorem", "cover": EIGHT_LEVELS, "Q": 10}
+    return {
+        "adagrad": ("adagrad", adagrad),
+        "adam": ("adam", optax.adam(1e-3)),
+        "8 levels, base per slot": ("adagrad", samuel.jax.samuel("adagrad", RATES, base_state="slots", **eight)),
+        "8 levels, shared base": ("adagrad", samuel.jax.samuel("adagrad", RATES, base_state="shared", **eight)),
+        "8 levels, shared base, bf16 anchors": (
+            "adagrad",
+            samuel.jax.samuel("adagrad", RATES, base_state="shared", anchor_dtype=jnp.bfloat16, **eight),
+        ),
+        "default over adam": ("adam", samuel.jax.samuel("adam")),
+        "default over adam, bf16 anchors": ("adam", samuel.jax.samuel("adam", anchor_dtype=jnp.bfloat16)),
+        "one block over adam": ("adam", samuel.jax.samuel("adam", cover=samuel.jax.Watched(short=0))),
+    }
+
+
+# A ResNet-18 for small images, in bfloat16 with float32 parameters
+
+
+def conv(key: jax.Array, size: int, channels_in: int, channels_out: int) -> jax.Array:
+    return jax.random.normal(key, (size, size, channels_in, channels_out)) * (2 / (size * size * channels_in)) ** 0.5
+
+
+def resnet(key: jax.Array, width: int) -> Any:
+    keys = iter(jax.random.split(key, 64))
+    norm = lambda n: {"scale": jnp.ones(n), "bias": jnp.zeros(n)}  # noqa: E731
+    params: dict[str, Any] = {"stem": conv(next(keys), 3, 3, width), "norm": norm(width), "blocks": []}
+    channels = width
+    for stage in range(4):
+        for _ in range(2):
+            out = width * 2**stage
+            block = {"a": conv(next(keys), 3, channels, out), "na": norm(out)}
+            block |= {"b": conv(next(keys), 3, out, out), "nb": norm(out)}
+            if channels != out:
+                block["skip"] = conv(next(keys), 1, channels, out)
+            params["blocks"].append(block)
+            channels = out
+    params["head"] = jax.random.normal(next(keys), (channels, 10)) / channels**0.5
+    return params
+
+
+def apply_conv(x: jax.Array, kernel: jax.Array, stride: int = 1) -> jax.Array:
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, kernel.astype(x.dtype), (stride, stride), "SAME", dimension_numbers=numbers)
+
+
+def apply_norm(x: jax.Array, norm: dict[str, jax.Array]) -> jax.Array:
+    wide = x.astype(jnp.float32)
+    mean = wide.mean((0, 1, 2))
+    variance = (wide**2).mean((0, 1, 2)) - mean**2
+    factor = norm["scale"] * jax.lax.rsqrt(variance + 1e-5)
+    return (wide * factor + (norm["bias"] - mean * factor)).astype(x.dtype)
+
+
+def loss(params: Any, images: jax.Array, labels: jax.Array) -> jax.Array:
+    x = jax.nn.relu(apply_norm(apply_conv(images, params["stem"]), params["norm"]))
+    for number, block in enumerate(params["blocks"]):
+        stride = 2 if "skip" in block and number > 0 else 1
+        y = jax.nn.relu(apply_norm(apply_conv(x, block["a"], stride), block["na"]))
+        y = apply_norm(apply_conv(y, block["b"]), block["nb"])
+        x = jax.nn.relu(y + (apply_conv(x, block["skip"], stride) if "skip" in block else x))
+    logits = x.mean((1, 2)).astype(jnp.float32) @ params["head"]
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+
+# Measuring
+
+
+def milliseconds(step: Callable[..., Any], carry: Any, steps: int, repeats: int) -> float:
+    """Median over the repeats of the mean time of a step; the carry is donated from step to step."""
+    for _ in range(3):
+        carry = step(carry)
+    jax.block_until_ready(carry)
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        for _ in range(steps):
+            carry = step(carry)
+        jax.block_until_ready(carry)
+        times.append((time.perf_counter() - begin) / steps * 1e3)
+    return statistics.median(times)
+
+
+def bytes_of(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+
+
+def must_move(state: Any, params: Any) -> int:
+    """Bytes that one step of an optimizer must move at least.
+
+    The gradient is read twice (for the products and for the direction) and the update written; what moves is read
+    twice and written once, what is kept is read twice, the base's state read and written.
+    """
+    found = [s for s in jax.tree.leaves(state, is_leaf=_is_samuel) if _is_samuel(s)]
+    if not found:
+        return 2 * bytes_of(params) + 2 * bytes_of(state)
+    ours = found[0]
+    return 3 * bytes_of(params) + 3 * bytes_of(ours.moving) + 2 * bytes_of(ours.kept) + 2 * bytes_of(ours.base)
+
+
+def _is_samuel(node: Any) -> bool:
+    return isinstance(node, samuel.jax.SamuelState)
+
+
+def copy_rate(size: int) -> float:
+    """Bytes per millisecond of a plain copy, read and written bytes counted."""
+    array = jnp.arange(size // 4, dtype=jnp.float32)
+    copy = jax.jit(lambda x: x + 1, donate_argnums=0)
+    return 2 * array.nbytes / milliseconds(copy, array, steps=20, repeats=5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", action="store_true", help="a toy network and few steps")
+    parser.add_argument("--only", default="", help="only optimizers whose name contains this (plain ones always run)")
+    parser.add_argument("--plain", action="store_true", help="without the GPU kernels")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    arguments = parser.parse_args()
+    if arguments.plain:
+        vectors._kernels_fit = lambda vector: False
+    width, batch, steps, repeats = (8, 8, 2, 1) if arguments.tiny else (64, 512, 30, 5)
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    params = resnet(keys[0], width)
+    images = jax.random.normal(keys[1], (batch, 32, 32, 3), jnp.bfloat16)
+    labels = jax.random.randint(keys[2], (batch,), 0, 10)
+    gradient = jax.tree.map(jnp.array, jax.jit(jax.grad(loss))(params, images, labels))
+    rate = copy_rate(2**20 if arguments.tiny else 2**31)
+    parameters = bytes_of(params) // 4
+    device = jax.devices()[0].device_kind
+    print(f"{device}, JAX {jax.__version__}, {parameters:,} parameters, batch {batch}; copies {rate / 1e9:.2f} TB/s")
+    print(f"{'':44s} {'step':>8s} {'ratio':>6s} {'alone':>8s} {'copy':>8s} {'ratio':>6s} {'copies':>7s}")
+
+    rows: list[dict[str, Any]] = []
+    for name, (plain, tx) in optimizers().items():
+        if arguments.only not in name and name not in ("adam", "adagrad"):
+            continue
+
+        @jax.jit
+        def fresh(tx=tx):
+            return jax.tree.map(jnp.copy, params), tx.init(params)
+
+        def train(carry, tx=tx):
+            params, state = carry
+            updates, state = tx.update(jax.grad(loss)(params, images, labels), state, params)
+            return optax.apply_updates(params, updates), state
+
+        def alone(carry, tx=tx):
+            params, state = carry
+            updates, state = tx.update(gradient, state, params)
+            return updates, state  # the update takes the place of the parameters: its values do not matter here
+
+        step = milliseconds(jax.jit(train, donate_argnums=0), fresh(), steps, repeats)
+        solo = milliseconds(jax.jit(alone, donate_argnums=0), fresh(), steps, repeats)
+        state = jax.eval_shape(fresh)[1]
+        state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
+        copy = must_move(state, params) / rate
+        row = {
+            "name": name,
+            "step_ms": step,
+            "step_ratio": step / next((r["step_ms"] for r in rows if r["name"] == plain), step),
+            "alone_ms": solo,
+            "copy_ms": copy,
+            "alone_ratio": solo / copy,
+            "copies": bytes_of(state) / bytes_of(params),
+        }
+        rows.append(row)
+        print(
+            f"{name:44s} {step:8.3f} {row['step_ratio']:6.3f} {solo:8.3f} {copy:8.3f} {row['alone_ratio']:6.2f} "
+            f"{row['copies']:7.2f}",
+            flush=True,
+        )
+    if arguments.json:
+        facts = {
+            "command": "python " + " ".join(sys.argv[:1] + [a for a in sys.argv[1:]]),
+            "device": device,
+            "date": datetime.date.today().isoformat(),
+            "jax": jax.__version__,
+            "parameters": parameters,
+            "batch": batch,
+            "copy_TB_per_s": rate / 1e9,
+        }
+        arguments.json.write_text(json.dumps(facts | {"optimizers": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,633 @@
+"""Checkpoints survive kills, damage is found, and nothing that is not ours is touched."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint, ForeignCheckpoint
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = Path(__file__).parent / "processes"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+
+
+class State(NamedTuple):
+    params: Any
+    key: Any
+    nothing: None
+    epoch: int
+
+
+def make_state(seed):
+    rng = np.random.default_rng(seed)
+    params = {
+        "w": jnp.asarray(rng.normal(size=(4, 3)), jnp.float32),
+        "b": jnp.asarray(rng.normal(size=3), jnp.bfloat16),
+    }
+    return State(params, jax.random.split(jax.random.key(seed), 2), None, seed)
+
+
+def facts(leaf):
+    """All that a restored leaf must have in common with the one saved."""
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return "keys", jax.random.key_impl(leaf), leaf.shape, np.asarray(jax.random.key_data(leaf)).tobytes()
+    if isinstance(leaf, jax.Array | np.ndarray | np.generic):
+        weak = getattr(leaf, "weak_type", None)
+        return type(leaf), leaf.dtype, leaf.shape, weak, np.asarray(leaf).tobytes()
+    return type(leaf), repr(leaf)
+
+
+def assert_same(restored, saved):
+    assert jax.tree.structure(restored) == jax.tree.structure(saved)
+    for (path, one), other in zip(
+        jax.tree_util.tree_flatten_with_path(restored)[0], jax.tree.leaves(saved), strict=True
+    ):
+        assert facts(one) == facts(other), jax.tree_util.keystr(path)
+
+
+def contents(folder):
+    """Everything below a folder, to see that nothing changed."""
+    return {
+        str(path.relative_to(folder)): (path.lstat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path in sorted(Path(folder).rglob("*"))
+    }
+
+
+def start(script, *arguments, **options):
+    command = [sys.executable, "-W", "error", PROCESSES / script, *map(str, arguments)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=ENVIRONMENT, text=True, **pipes, **options)
+
+
+# Killed and resumed
+
+DEATHS = [
+    "open .samuel-saving-step_000000002/arrays.orbax-checkpoint-tmp/_METADATA",  # while the arrays are written
+    "os.rename .samuel-saving-step_000000004",  # whole, and not yet called a checkpoint
+    "os.rename step_000000002",  # step 6 is there, the oldest not yet deleted
+    "shutil.rmtree .samuel-deleting-step_000000004",  # while it is deleted
+    "open step_000000008/arrays",  # while it is read
+    "between steps",
+]
+
+
+@pytest.mark.parametrize(("run", "deaths", "resumed_at"), [("engine", DEATHS, 8), ("loop", DEATHS[2:3], 6)])
+def test_a_run_killed_again_and_again_ends_where_one_never_interrupted_ends(run, deaths, resumed_at, tmp_path):
+    uninterrupted, errors = start("train.py", tmp_path / "whole", run).communicate(timeout=120)
+    assert errors == ""
+    for death in deaths:
+        process = start("train.py", tmp_path / "killed", run, death)
+        if death == "between steps":
+            assert process.stdout is not None
+            assert process.stdout.readline() == "waiting\n"
+            process.kill()
+        process.communicate(timeout=120)
+        assert process.returncode == -signal.SIGKILL, f"was not killed at {death!r}"
+    resumed, errors = start("train.py", tmp_path / "killed", run).communicate(timeout=120)
+    assert errors == ""
+    whole, resumed = json.loads(uninterrupted), json.loads(resumed)
+    assert whole.pop("from") == 0
+    assert resumed.pop("from") == resumed_at
+    assert resumed == whole
+
+
+class Camera:
+    """Copies a folder just before each change that Python makes in it: what a kill at that moment would leave."""
+
+    def __init__(self):
+        self.folder = self.album = None
+        self.busy = threading.local()
+        sys.addaudithook(self.watch)  # for good; it does nothing while there is no folder
+
+    def watch(self, event, arguments):
+        if self.folder is None or getattr(self.busy, "now", False):
+            return
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if writes or event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"):
+            self.busy.now = True
+            try:
+                self.copy(self.folder, self.album / f"{len(list(self.album.iterdir())):03d}")
+            finally:
+                self.busy.now = False
+
+    def copy(self, folder, to):
+        to.mkdir()
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                self.copy(entry, to / entry.name)
+            else:
+                try:
+                    shutil.copy(entry, to)
+                except FileNotFoundError:  # orbax's threads are at work meanwhile, below a hidden name
+                    assert ".samuel-saving-" in str(entry)
+
+
+camera = Camera()
+
+
+def test_a_kill_at_any_moment_of_a_save_leaves_a_whole_checkpoint_and_the_next_save_sweeps_up(tmp_path):
+    states = {step: make_state(step) for step in (2, 4, 6)}
+    folder, album = tmp_path / "run", tmp_path / "album"
+    album.mkdir()
+    checkpoints = Checkpoints(folder, keep=1)
+    checkpoints.save(2, states[2])
+    camera.album, camera.folder = album, folder
+    try:
+        checkpoints.save(4, states[4])
+    finally:
+        camera.folder = None
+    found = []
+    for left in sorted(album.iterdir()):
+        checkpoints = Checkpoints(left, keep=1)
+        step, restored = checkpoints.restore(like=states[6])
+        assert_same(restored, states[step])
+        checkpoints.save(6, states[6])
+        assert [entry.name for entry in left.iterdir()] == ["step_000000006"]
+        found.append(step)
+    assert found == sorted(found)
+    assert {2, 4} == set(found)
+    assert len(found) > 10
+
+
+def test_a_save_that_fails_leaves_the_previous_checkpoint_and_nothing_else(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path / "run")
+    checkpoints.save(1, make_state(1))
+    before = contents(tmp_path / "run")
+
+    def full(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        checkpoints.save(2, make_state(2))
+    assert contents(tmp_path / "run") == before
+
+
+# What comes back
+
+
+def test_every_kind_of_leaf_comes_back_to_the_bit(tmp_path):
+    dtypes = [bool, "int8", "uint16", "int32", "float16", "float32", "complex64", ml_dtypes.bfloat16]
+    rng = np.random.default_rng(0)
+    numbers = {
+        str(np.dtype(dtype)): (10 * rng.normal(size=(2, 3))).astype(np.float32).astype(dtype) for dtype in dtypes
+    }
+    odd_nan = np.array([0x7FC00123, 0xFF800001, 0x80000000], np.uint32).view(np.float32)
+    state = {
+        "jax": jax.tree.map(jnp.asarray, numbers),
+        "numpy": {**numbers, "doubles": rng.normal(size=5), "fortran": np.asfortranarray(rng.normal(size=(3, 2)))},
+        "nan and minus zero": (jnp.asarray(odd_nan), odd_nan),
+        "scalars": [jnp.float32(1.5), np.float64(0.1), np.bool_(True), np.array(3)],
+        "weak": {"number": jnp.asarray(2.0), "array": jnp.broadcast_to(jnp.asarray(3), (2, 2))},
+        "empty": [jnp.zeros((0, 3)), np.zeros((2, 0), np.int16), jax.random.split(jax.random.key(0), 0), None, (), {}],
+        "keys": [jax.random.key(1), jax.random.split(jax.random.key(2, impl="rbg"), (2, 2)), jax.random.PRNGKey(3)],
+        "python": [True, 3, 10**30, 0.1, float("inf"), -0.0, "the name\n", ""],
+        "names": [{7: np.ones(1)}, {"key/with.odd 'signs'": np.ones(2)}],
+    }
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(0, state)
+    step, restored = checkpoints.restore(like=jax.tree.map(blank, state))
+    assert step == 0
+    assert_same(restored, state)
+
+
+def blank(leaf):
+    """A leaf of the same kind with other values."""
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        data = np.zeros_like(jax.random.key_data(leaf))
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    if isinstance(leaf, jax.Array | np.ndarray):
+        return jnp.zeros_like(leaf) if isinstance(leaf, jax.Array) else np.zeros_like(leaf)
+    return type(leaf)()
+
+
+def test_a_restored_state_can_be_donated_and_goes_on_without_compiling_again(tmp_path):
+    traces = []
+
+    @jax.jit
+    def step(state):
+        traces.append(state)
+        return {"x": state["x"] * state["rate"], "rate": state["rate"] * 0.5}
+
+    donated = jax.jit(step, donate_argnums=0)
+    state = {"x": jnp.ones(1000, jnp.bfloat16), "rate": jnp.asarray(0.5)}  # with a strong rate, x would be float32
+    Checkpoints(tmp_path).save(1, state)
+    _, restored = Checkpoints(tmp_path).restore(like=state)
+    expected = step(state)
+    assert_same(step(restored), expected)
+    assert len(traces) == 1
+    assert_same(donated(restored), expected)
+
+
+def test_like_may_be_shapes_only_and_decides_between_numpy_and_jax(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(3, {"x": jnp.arange(3.0), "y": np.arange(3), "key": jax.random.key(1)})
+    shapes = jax.eval_shape(lambda: {"x": jnp.zeros(3), "y": jnp.zeros(3, int), "key": jax.random.key(0)})
+    shapes["y"] = jax.ShapeDtypeStruct((3,), np.int64)
+    with pytest.raises(ValueError, match="y.*int64.*jax_enable_x64"):
+        checkpoints.restore(like=shapes)
+    _, restored = checkpoints.restore(like={**shapes, "x": np.zeros(3, np.float32), "y": np.zeros(3, int)})
+    assert_same(restored, {"x": np.arange(3.0, dtype=np.float32), "y": np.arange(3), "key": jax.random.key(1)})
+
+
+def test_a_python_number_that_a_compiled_step_made_an_array_is_still_expected(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    fresh = {"rate": 1.0, "epoch": 0, "done": False}
+    later = jax.jit(lambda state: {**state, "rate": state["rate"] / 2})(fresh)
+    checkpoints.save(1, later)
+    assert_same(checkpoints.restore(like=fresh)[1], later)
+
+
+def test_a_state_of_optax_comes_back(tmp_path):
+    params = {"w": jnp.ones((2, 3))}
+    optimizer = optax.chain(optax.clip(1.0), optax.inject_hyperparams(optax.adamw)(0.1))
+    state = optimizer.update(params, optimizer.init(params), params)[1]
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state)
+    assert_same(checkpoints.restore(like=optimizer.init(params))[1], state)
+
+
+def test_arrays_come_back_on_the_device_where_like_has_them(tmp_path):
+    device = jax.devices()[0]
+    state = {"placed": jax.device_put(jnp.arange(4.0), device), "free": jnp.arange(3), "key": jax.random.key(0)}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state)
+    _, restored = checkpoints.restore(like=state)
+    assert restored["placed"].sharding == state["placed"].sharding
+    # An array that was put nowhere in particular may follow others to theirs.
+    assert (restored["placed"].committed, restored["free"].committed) == (True, False)
+
+
+def test_two_processes_save_and_restore_one_sharded_state(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    flags = {**ENVIRONMENT, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, "-W", "error", PROCESSES / "share_checkpoint.py", tmp_path / "run", str(port)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": flags}
+    processes = [subprocess.Popen([*command, str(index)], **pipes) for index in range(2)]
+    try:
+        for process in processes:
+            output, _ = process.communicate(timeout=120)
+            assert output.endswith("same\n")
+            assert process.returncode == 0
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_saving_and_restoring_are_silent_and_orbax_is_imported_only_then(tmp_path):
+    script = f"""
+import sys
+import jax.numpy as jnp
+from samuel.jax.checkpoint import Checkpoints
+assert "orbax" not in sys.modules
+checkpoints = Checkpoints({str(tmp_path / "run")!r})
+for step in range(4):
+    checkpoints.save(step, {{"x": jnp.ones(3)}})
+checkpoints.restore(like={{"x": jnp.ones(3)}})
+"""
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# Steps
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    few, all_of_them = Checkpoints(tmp_path / "few", keep=2), Checkpoints(tmp_path / "all", keep=None)
+    for step in (1, 2, 10, 11):
+        few.save(step, {"x": np.full(2, step)})
+        all_of_them.save(step, {"x": np.full(2, step)})
+    assert (few.steps(), few.latest) == ([10, 11], 11)
+    assert all_of_them.steps() == [1, 2, 10, 11]
+    step, state = all_of_them.restore({"x": np.zeros(2, int)}, step=2)
+    assert (step, state["x"][0]) == (2, 2)
+
+
+def test_saving_a_step_again_is_fine_with_the_same_state_and_refused_with_another(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(5, make_state(1))
+    before = contents(tmp_path)
+    checkpoints.save(5, make_state(1))
+    close = make_state(1)
+    close.params["w"] = close.params["w"].at[0, 0].add(1e-6)
+    for other in (close, make_state(1)._replace(epoch=2), make_state(1)._replace(key=jax.random.key(1)), {}):
+        with pytest.raises(ValueError, match="step 5 is already saved .* with another state; nothing was overwritten"):
+            checkpoints.save(5, other)
+    assert contents(tmp_path) == before
+
+
+def test_a_run_cannot_be_saved_before_the_end_of_another_unless_it_is_rewound(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=None)
+    for step in (1, 2, 3):
+        checkpoints.save(step, {"x": np.full(2, step)})
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match="holds step 3 already, which is later than 2"):
+        checkpoints.save(2, {"x": np.full(2, 2)})
+    with pytest.raises(FileNotFoundError, match="step 0 is not in .* which holds 1, 2, 3"):
+        checkpoints.rewind(0)
+    assert contents(tmp_path) == before
+    checkpoints.rewind(1)
+    assert checkpoints.steps() == [1]
+    checkpoints.save(2, {"x": np.zeros(2)})
+    assert checkpoints.steps() == [1, 2]
+
+
+def test_a_note_is_kept_beside_the_state(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"x": jnp.ones((2, 3))}, note={"rates": [0.1, 1.0], "name": "schöner Lauf"})
+    facts = checkpoints.describe()
+    assert (facts["format"], facts["version"], facts["step"]) == ("samuel-checkpoint", 1, 1)
+    assert facts["note"] == {"rates": [0.1, 1.0], "name": "schöner Lauf"}
+    assert facts["written by"]["jax"] == jax.__version__
+    assert facts["leaves"][0]["shape"] == [2, 3]
+
+
+def test_there_is_nothing_to_restore_before_the_first_save(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "a" / "b")
+    assert (checkpoints.steps(), checkpoints.latest) == ([], None)
+    with pytest.raises(FileNotFoundError, match="no checkpoint in .*b"):
+        checkpoints.restore({})
+    assert not (tmp_path / "a").exists()
+
+
+# What does not fit
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"x": jnp.zeros((2, 4))}, r"\['x'\]: saved is an array of float32 with shape \(2, 3\), expected .* \(2, 4\)"),
+        ({"x": jnp.zeros((2, 3), int)}, r"\['x'\]: saved is an array of float32 .*, expected an array of int32"),
+        ({"key": jax.random.key(0, impl="rbg")}, r"\['key'\]: saved is random keys of threefry2x32 .* of rbg"),
+        ({"key": jax.random.PRNGKey(0)}, r"\['key'\]: saved is random keys .*, expected an array of uint32"),
+        ({"epoch": "one"}, r"\['epoch'\]: saved is a Python int, expected a Python str"),
+        ({"epoch": jnp.zeros(2, int)}, r"\['epoch'\]: saved is a Python int, expected an array of int32"),
+        ({"more": [np.ones(2)]}, r"\['more'\]\[0\]: not saved, expected an array of float64 with shape \(2,\)"),
+        ({"x": None}, r"\['x'\]: saved is an array of float32 .*, not expected"),
+        ({name: np.ones(2) for name in "abcdefgh"}, r"\['a'\]: not saved(.|\n)*and 3 more"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused_in_words(change, complaint, tmp_path):
+    state = {"x": jnp.ones((2, 3)), "key": jax.random.key(0), "epoch": 1}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=complaint):
+        checkpoints.restore(like={**state, **change})
+    assert_same(checkpoints.restore(like=state)[1], state)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("leaf", "error", "complaint"),
+    [
+        (object(), TypeError, r"\['x'\] is of type object"),
+        (1j, TypeError, r"\['x'\] is of type complex"),
+        (np.array(["a"]), TypeError, r"\['x'\] is an array of <U1"),
+        (np.array([None]), TypeError, r"\['x'\] is an array of object"),
+        (jax.ShapeDtypeStruct((2,), np.float32), TypeError, r"\['x'\] has a shape and no values"),
+    ],
+)
+def test_a_leaf_that_cannot_be_saved_is_refused_by_name(leaf, error, complaint, tmp_path):
+    with pytest.raises(error, match=complaint):
+        Checkpoints(tmp_path / "run").save(1, {"x": leaf})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_state_that_was_donated_or_is_traced_is_refused(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run")
+    gone = {"x": jnp.ones(3)}
+    jax.jit(lambda state: jax.tree.map(jnp.negative, state), donate_argnums=0)(gone)
+    with pytest.raises(ValueError, match=r"\['x'\] was deleted or donated .* save the state which that step returned"):
+        checkpoints.save(1, gone)
+    with pytest.raises(TypeError, match="outside of jit"):
+        jax.jit(lambda x: checkpoints.save(1, {"x": x}))(jnp.ones(3))
+    assert not (tmp_path / "run").exists()
+    checkpoints.save(1, {"x": jnp.ones(3)})
+    assert_same(checkpoints.restore(like=gone)[1], {"x": jnp.ones(3)})
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, True, "3", None])
+def test_a_step_is_a_whole_number(step, tmp_path):
+    with pytest.raises(ValueError, match=f"step must be a whole number of at least 0, got {step!r}"):
+        Checkpoints(tmp_path).save(step, {"x": np.ones(2)})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"folder": "gs://bucket/run"}, "file system, got 'gs://bucket/run'"),
+        ({"folder": "run", "keep": 0}, "keep must be .* at least 1, or None .* got 0"),
+        ({"folder": "run", "keep": 1.5}, "got 1.5"),
+    ],
+)
+def test_bad_settings_are_refused(arguments, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Checkpoints(**arguments)
+
+
+@pytest.mark.parametrize("note", [object(), float("nan"), {1, 2}])
+def test_a_note_that_json_cannot_hold_is_refused_before_anything_is_written(note, tmp_path):
+    with pytest.raises(ValueError, match="note must be something that JSON can hold"):
+        Checkpoints(tmp_path).save(1, {"x": np.ones(2)}, note=note)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Damage
+
+
+@pytest.fixture(scope="module")
+def two_steps(tmp_path_factory):
+    """Checkpoints of steps 1 and 2, for tests that damage copies of them."""
+    folder = tmp_path_factory.mktemp("checkpoints") / "run"
+    for step in (1, 2):
+        Checkpoints(folder).save(step, make_state(step), note="before the shift")
+    return folder
+
+
+def files_of(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+def assert_damage_is_found(folder, name):
+    before = contents(folder)
+    checkpoints = Checkpoints(folder)
+    with pytest.raises(DamagedCheckpoint) as found:
+        checkpoints.restore(like=make_state(0))
+    message = str(found.value)
+    assert str(folder / "step_000000002") in message
+    assert Path(name).name in message or "SHA256SUMS" in str(name)
+    assert "Step 1 is whole: restore(like, step=1)" in message
+    with pytest.raises(DamagedCheckpoint):
+        checkpoints.save(2, make_state(2))
+    assert_same(checkpoints.restore(like=make_state(0), step=1)[1], make_state(1))
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "gone", "longer", "flipped at the start", "flipped at the end"])
+def test_damage_to_any_file_is_found_and_the_way_out_is_named(damage, two_steps, tmp_path):
+    names = files_of(two_steps / "step_000000002")
+    assert len(names) > 5
+    for number, name in enumerate(names):
+        folder = tmp_path / str(number)
+        shutil.copytree(two_steps, folder)
+        path = folder / "step_000000002" / name
+        content = path.read_bytes()
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(
+                {
+                    "cut": content[:-1],
+                    "emptied": b"",
+                    "longer": content + b"\n",
+                    "flipped at the start": bytes([content[0] ^ 1]) + content[1:],
+                    "flipped at the end": content[:-1] + bytes([content[-1] ^ 1]),
+                }[damage]
+            )
+        assert_damage_is_found(folder, name)
+
+
+@given(data=st.data())
+def test_a_flipped_bit_anywhere_is_found(data, two_steps, tmp_path_factory):
+    step = two_steps / "step_000000002"
+    name = data.draw(st.sampled_from(files_of(step)))
+    content = bytearray((step / name).read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    folder = tmp_path_factory.mktemp("damaged") / "run"
+    shutil.copytree(two_steps, folder)
+    (folder / "step_000000002" / name).write_bytes(content)
+    with pytest.raises(DamagedCheckpoint):
+        Checkpoints(folder).restore(like=make_state(0))
+
+
+def test_a_file_or_a_link_that_was_added_is_found(two_steps, tmp_path):
+    for number, add in enumerate([lambda path: path.write_bytes(b"x"), lambda path: path.symlink_to("/etc/hostname")]):
+        folder = tmp_path / str(number)
+        shutil.copytree(two_steps, folder)
+        add(folder / "step_000000002" / "arrays" / "d" / "0")
+        assert_damage_is_found(folder, "d" if number else "0")
+
+
+def test_if_no_step_is_whole_the_message_says_so_and_rewind_deletes_nothing(two_steps, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(two_steps, folder)
+    for path in folder.glob("*/arrays/manifest.ocdbt"):
+        path.write_bytes(b"")
+    before = contents(folder)
+    with pytest.raises(DamagedCheckpoint, match=r"arrays/manifest.ocdbt is not as it was written. No older step"):
+        Checkpoints(folder).restore(like=make_state(0))
+    with pytest.raises(DamagedCheckpoint, match="step_000000001 is damaged"):
+        Checkpoints(folder).rewind(1)
+    assert contents(folder) == before
+
+
+def test_after_damage_the_run_goes_on_from_the_older_step(two_steps, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(two_steps, folder)
+    (folder / "step_000000002" / "samuel.json").write_bytes(b"{")
+    checkpoints = Checkpoints(folder)
+    step, state = checkpoints.restore(like=make_state(0), step=1)
+    checkpoints.rewind(step)
+    checkpoints.save(2, state)
+    assert_same(checkpoints.restore(like=make_state(0))[1], make_state(1))
+
+
+def test_the_sums_can_be_checked_without_samuel(two_steps):
+    if shutil.which("sha256sum") is None:
+        pytest.skip("there is no sha256sum here")
+    command = ["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"]
+    subprocess.run(command, cwd=two_steps / "step_000000002", check=True)
+
+
+# What is not ours
+
+
+def assert_refused_and_untouched(folder, complaint):
+    before = contents(folder)
+    for attempt in (
+        lambda: Checkpoints(folder).restore(like=make_state(0)),
+        lambda: Checkpoints(folder, keep=1).save(9, make_state(9)),
+    ):
+        with pytest.raises(ForeignCheckpoint, match=complaint):
+            attempt()
+    assert contents(folder) == before
+
+
+def test_a_folder_with_other_files_is_refused_as_soon_as_it_is_named(tmp_path):
+    (tmp_path / "thesis.tex").write_text("no backup")
+    assert_refused_and_untouched(tmp_path, r"holds thesis.tex and no checkpoint of samuel; give a folder of its own")
+    with pytest.raises(ForeignCheckpoint, match="is a file"):
+        Checkpoints(tmp_path / "thesis.tex")
+
+
+def test_another_programs_checkpoint_is_refused(tmp_path):
+    import orbax.checkpoint as ocp
+
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as other:
+        other.save(tmp_path / "step_000000003", args=ocp.args.PyTreeSave({"x": np.ones(3)}))
+    assert_refused_and_untouched(tmp_path, "step_000000003 is not a checkpoint of samuel: it has no samuel.json")
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "", '{"format": "another"}'])
+def test_another_programs_file_of_the_same_name_is_refused(text, tmp_path):
+    (tmp_path / "step_000000003").mkdir()
+    (tmp_path / "step_000000003" / "samuel.json").write_text(text)
+    assert_refused_and_untouched(tmp_path, "step_000000003 is not a checkpoint of samuel")
+
+
+def test_a_link_to_a_checkpoint_elsewhere_is_refused(two_steps, tmp_path):
+    (tmp_path / "step_000000001").symlink_to(two_steps / "step_000000001")
+    assert_refused_and_untouched(tmp_path, "or is a link")
+
+
+def test_a_checkpoint_of_a_newer_samuel_is_refused_and_kept(two_steps, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(two_steps, folder)
+    step = folder / "step_000000002"
+    manifest = json.loads((step / "samuel.json").read_text())
+    (step / "samuel.json").write_text(json.dumps({**manifest, "version": 2}))
+    sum_of_it = subprocess.check_output([sys.executable, "-c", SUM, step / "samuel.json"], text=True)
+    (step / "SHA256SUMS").write_text(f"{sum_of_it}  samuel.json\n")
+    assert_refused_and_untouched(folder, "has version 2 of the format, .* reads up to 1")
+
+
+SUM = "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest(), end='')"
+
+
+def test_a_checkpoint_under_another_steps_name_is_refused(two_steps, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(two_steps, folder)
+    (folder / "step_000000002").rename(folder / "step_000000007")
+    assert_refused_and_untouched(folder, "step_000000007 holds step 2")
+
+
+def test_files_beside_checkpoints_are_left_alone(two_steps, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(two_steps, folder)
+    (folder / "notes.txt").write_text("the run with the large batch")
+    (folder / ".hidden").write_text("")
+    checkpoints = Checkpoints(folder, keep=1)
+    checkpoints.save(3, make_state(3))
+    assert sorted(entry.name for entry in folder.iterdir()) == [".hidden", "notes.txt", "step_000000003"]
