@@ -173,11 +173,6 @@ class Geometric(_Levels):
         length = self.length(slot)
         return t - t % length, length
 
-    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
-        long = float(_FOREVER if horizon is None else horizon)
-        lengths = _beside(t, np.append(_lengths(self.shortest, slots - 1).astype(float), long))
-        return 1 - (t % lengths) / lengths
-
 
 @dataclass(frozen=True)
 class Anytime(_Levels):

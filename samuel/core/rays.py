@@ -164,6 +164,8 @@ class Rays:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "learning_rates", check_rates(self.learning_rates))
+        if isinstance(self.horizon, np.integer):
+            object.__setattr__(self, "horizon", int(self.horizon))
         _check(self)
 
     # What is stored
@@ -686,6 +688,8 @@ def _check(rays: Rays) -> None:
     for name in ("takeover", "collapse"):
         if getattr(rays, name) is not None:
             _between(name, getattr(rays, name), 0.0, 1.0)
+    if rays.takeover is not None and not isinstance(rays.cover, Watched):
+        raise ValueError(f"takeover is for the long block of a Watched cover, got {rays.cover!r}; leave it out")
     if rays.decay == "linear" and isinstance(rays.cover, Watched) and rays.horizon is None:
         raise ValueError(
             "decay='linear' over the whole run needs to know its length: give horizon=, or use decay='sqrt'"

@@ -21,6 +21,8 @@ class NamedBase(NamedTuple):
     """The usual candidate rates lie between these powers of ten."""
     forgets: bool
     """Whether old gradients stop to matter, so that blocks of different age can share its state."""
+    lag: float = 0.9
+    """At which lag experts are judged by default: bases that do not scale their steps must see instability sooner."""
 
 
 class DiscountedRssState(NamedTuple):
@@ -68,8 +70,8 @@ def scale_by_discounted_rss(alpha: float | jax.Array = 1.0) -> optax.GradientTra
 BASES = {
     "adam": NamedBase(optax.scale_by_adam, (-6, 0), forgets=True),
     "adagrad": NamedBase(scale_by_discounted_rss, (-5, 1), forgets=False),
-    "momentum": NamedBase(lambda: optax.trace(decay=0.9), (-5, 1), forgets=True),
-    "sgd": NamedBase(optax.identity, (-4, 2), forgets=True),
+    "momentum": NamedBase(lambda: optax.trace(decay=0.9), (-6, 0), forgets=True, lag=0.5),
+    "sgd": NamedBase(optax.identity, (-5, 1), forgets=True, lag=0.5),
 }
 
 

@@ -69,9 +69,11 @@ def samuel(
         base: what gives the directions: "adam", "adagrad", "momentum", "sgd", or any optax transformation *without a
             learning rate*, such as `optax.scale_by_adam(b2=0.95)` or a chain of them.
         learning_rates: the candidates. By default six decades in steps of half a decade, where people sweep for that
-            base: from 1e-6 to 1 for "adam" and for any transformation of your own. A long list costs nothing.
+            base: from 1e-6 to 1 for "adam", "momentum" and any transformation of your own, from 1e-5 to 10 for
+            "adagrad" and "sgd". A long list costs nothing.
         horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, which
-            is worth about what a tuned schedule is. Without it they fall as the root of time.
+            is worth about what a tuned schedule is, and a run that goes on beyond it begins another of that length.
+            Without it they fall as the root of time.
         rule: the ready set of the options below. "samuel" (the default) watches one block, as long as the run, with
             short ones and restarts when the data shift. "R": the long block alone, no restart; "K", "Kr": as
             "samuel", restarting only when the short blocks take over, judged against the mixture or against the long
@@ -90,6 +92,7 @@ def samuel(
             geometric mean of the smallest and the largest rate.
         decay: how rates fall over a block: "none", "linear" or "sqrt".
         lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
+            By default 0.9, and 0.5 for "sgd" and "momentum".
         reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
         short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
         takeover: restart everything when the long block's share of the weight falls below this.
@@ -128,6 +131,8 @@ def samuel(
         learning_rates = bases.usual_rates(*(named.decades if named else bases.BASES["adam"].decades))
     if base_state is None and rule in ("levels", "theorem") and named is not None and not named.forgets:
         base_state = "slots"
+    if lag is None and rule == "samuel" and named is not None:
+        lag = named.lag
     plan = follow(
         rule,
         learning_rates,

@@ -1,0 +1,612 @@
+"""Rays against the same rule with explicit points, in every library; and what holds whatever the options are."""
+
+import functools
+import math
+from dataclasses import fields, replace
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samuel.core import AllIntervals, Anytime, Chosen, Fixed, Geometric, Watched
+from samuel.core import weights as mw
+from samuel.core.arrays import namespace
+from samuel.core.rays import RULES, SETTLED, Rays, certify, follow
+from tests.core.plain_rays import Adagrad, Plain, PlainRays
+
+DIM = 5
+RATES = (0.003, 0.03, 0.3, 1.0)
+BASES = {"plain": Plain(), "adagrad": Adagrad()}
+
+# The ready rules with blocks short enough for a test.
+SHORT = {
+    rule: {"cover": Watched(8, options["cover"].short), "horizon": 400}
+    if isinstance(options["cover"], Watched)
+    else {"cover": Anytime(4, levels=5)}
+    for rule, options in RULES.items()
+}
+
+
+# The holder of the parameters, as the module's first lines ask for it: what an optimizer does, on one flat vector
+
+
+def begin(rays, x):
+    """Decision, basis, the base's memories and the state, before the first round."""
+    xp = namespace(x)
+    vectors = len(rays.moving) + len(rays.kept)
+    return x, xp.zeros((vectors, DIM), dtype=x.dtype), xp.zeros((rays.directions, DIM), dtype=x.dtype), rays.start(x[0])
+
+
+def hold(rays, base, carry, gradient):
+    """One round: four lines for the basis, one for the base's memory."""
+    x, basis, memory, state = carry
+    xp, moving = namespace(x), len(rays.moving)
+    state, moves = rays.advance(state, basis @ gradient)
+    stepped = [base.direction(own, gradient) for own in memory]
+    directions, memory = (xp.stack(parts) for parts in zip(*stepped, strict=True))
+    x = x + moves.difference @ basis + moves.along @ directions
+    moved = moves.keep[:, None] * basis[:moving] + moves.enter @ directions
+    basis = xp.concat([moved, basis[moving:]])
+    basis = xp.where(moves.due, moves.rewrite @ basis, basis)
+    anew = moves.restarted if rays.base_state == "slots" else moves.reset[None]
+    return (x, basis, xp.where(anew[:, None], 0.0, memory), state), moves
+
+
+def experts(rays, carry):
+    """Where every expert stands, `(slots, rates, d)`, read off the basis by the names of its vectors."""
+    x, basis, _, state = carry
+    named = dict(zip((*rays.moving, *rays.kept), basis, strict=True))
+    each, lr = range(rays.slots), np.asarray(rays.learning_rates)
+    sums = [named["u0"] if "u0" in named else named["s"]]
+    for k in each[1:]:
+        sums.append(named[f"u{k}"] if f"u{k}" in named else sums[-1] + named[f"u{k}-u{k - 1}"])
+    above_last = [sum((named[f"c{i}-c{i + 1}"] for i in range(k, rays.slots - 1)), np.zeros(DIM)) for k in each]
+    sums, above_last, p = np.array(sums), np.array(above_last), mw.shares(state.weights)
+    if rays.combine == "steps":
+        last = x - named["x"] - above_last[0]
+    else:
+        last = x - (p.sum(-1) @ above_last - (p @ lr) @ sums)
+    return last + above_last[:, None] - lr[:, None] * sums[:, None]
+
+
+class Valley:
+    """Noisy gradients of a quadratic whose lowest point jumps far away now and then."""
+
+    def __init__(self, seed, rounds, noise=0.5):
+        self.random, self.noise = np.random.default_rng(seed), noise
+        self.jumps = {0, rounds // 3, rounds // 2, 3 * rounds // 4}
+        root = self.random.normal(size=(DIM, DIM))
+        self.curvature = root @ root.T / DIM + 0.1 * np.eye(DIM)
+        self.x = self.random.normal(size=DIM)
+
+    def gradient(self, t, x):
+        if t in self.jumps:
+            self.lowest = 6 * self.random.normal(size=DIM)
+        return self.curvature @ (x - self.lowest) + self.noise * self.random.normal(size=DIM)
+
+    def loss(self, x):
+        return 0.5 * np.einsum("...i,ij,...j->...", x - self.lowest, self.curvature, x - self.lowest)
+
+
+def story(rays, base, seed=0, rounds=160, noise=0.5):
+    """A run of the real code, round by round: what was before, the gradient, what came of it."""
+    valley = Valley(seed, rounds, noise)
+    carry = begin(rays, valley.x)
+    for t in range(rounds):
+        gradient = valley.gradient(t, carry[0])
+        after, moves = hold(rays, base, carry, gradient)
+        yield SimpleNamespace(t=t, valley=valley, before=carry, gradient=gradient, after=after, moves=moves)
+        carry = after
+
+
+def close(ours, theirs, tolerance=1e-8):
+    ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
+    finite = np.isfinite(theirs)
+    assert np.array_equal(finite, np.isfinite(ours))
+    difference = abs(ours[finite] - theirs[finite])
+    assert (difference <= tolerance * (1 + abs(theirs[finite]))).all(), difference.max()
+
+
+def compare(rays, base, seed=0, rounds=160):
+    """Play the rays and the plain rule side by side; returns the latter's last state."""
+    plain = None
+    for now in story(rays, base, seed, rounds):
+        plain = plain or PlainRays(rays, now.before[0], base)
+        plain.step(now.gradient)
+        x, _, _, state = now.after
+        close(x, plain.x)
+        close(mw.shares(state.weights), plain.shares())
+        close(mw.shares(state.weights).sum(), 1.0, 1e-12)
+        assert now.moves.restarted.tolist() == plain.restarted.tolist()
+        assert bool(now.moves.reset) == plain.reset
+        assert (int(state.round), int(state.since), int(state.shifts)) == (plain.round, plain.since, plain.shifts)
+        taking_part = plain.open()
+        close(experts(rays, now.after)[taking_part], plain.points()[taking_part])
+        close(state.rate, plain.rate)
+        close(state.log_total, plain.log_total)
+        close(state.weights.bound, plain.bound)
+        if plain.by_prior():
+            close(state.weights.started, plain.started)
+        measured, bound = certify(state)
+        expected, limit = plain.certificate()
+        close(measured, expected)
+        begun = plain.count > 0  # before its first round, a block's bound has no unit
+        close(bound[begun], limit[begun])
+        known = ~np.isnan(measured)
+        assert (measured[known] <= bound[known] + 1e-9 * (1 + abs(measured[known]))).all()
+    return plain
+
+
+# The same decisions as with explicit points
+
+
+@pytest.mark.parametrize(("base", "base_state"), [("plain", "shared"), ("adagrad", "shared"), ("adagrad", "slots")])
+@pytest.mark.parametrize("rule", RULES)
+def test_ready_rules_decide_as_explicit_points_do(rule, base, base_state):
+    rays = follow(rule, RATES, base_state=base_state, **SHORT[rule])
+    plain = compare(rays, BASES[base])
+    if rule in ("samuel", "K", "Kr"):
+        assert plain.shifts > 0
+
+
+COVERS = [
+    Watched(4, short=2),
+    Watched(8, short=3),
+    Watched(64, short=3),
+    Watched(short=0),
+    Anytime(4, levels=4),
+    Anytime(5, levels=2),
+    Geometric(120, shortest=5),
+    Geometric(90, shortest=8, levels=2),
+    Fixed(25),
+    Chosen((30, 31, 90)),
+]
+options = st.fixed_dictionaries(
+    {
+        "learning_rates": st.sampled_from([RATES, (0.001, 0.1)]),
+        "cover": st.sampled_from(COVERS),
+        "horizon": st.sampled_from([70, 170]),  # the end of the run comes before that of the test, or after
+        "Q": st.sampled_from([1, 4, 10]),
+        "scale": st.sampled_from(["rms", "max", 5.0, 500.0]),
+        "combine": st.sampled_from(["points", "steps"]),
+        "newborns": st.sampled_from(["fresh", "inherit", "join"]),
+        "prior": st.sampled_from([-0.5, 0.0]),
+        "decay": st.sampled_from(["none", "linear", "sqrt"]),
+        "lag": st.sampled_from([0.0, 0.5, 0.9]),
+        "reference": st.sampled_from(["mixture", "long"]),
+        "short_rates": st.sampled_from(["all", "above"]),
+        "takeover": st.sampled_from([None, 0.6, 0.8]),
+        "collapse": st.sampled_from([None, 0.5]),
+        "base_state": st.sampled_from(["shared", "slots"]),
+    }
+)
+
+
+@settings(max_examples=40)
+@given(options, st.sampled_from(sorted(BASES)), st.integers(0, 9))
+def test_any_options_decide_as_explicit_points_do(options, base, seed):
+    if not isinstance(options["cover"], Watched):
+        options = options | {"takeover": None}
+    compare(Rays(**options), BASES[base], seed, rounds=100)
+
+
+@pytest.mark.parametrize("cover", [Watched(4, short=2), Watched(short=0)], ids=str)
+def test_a_collapse_of_the_rate_restarts_everything(cover):
+    rays = Rays(RATES, cover, horizon=400, decay="linear", collapse=0.5)
+    assert compare(rays, BASES["plain"], seed=3).shifts > 0
+    assert compare(replace(rays, collapse=None), BASES["plain"], seed=3).shifts == 0
+
+
+def test_a_collapse_is_not_looked_for_right_after_a_restart():
+    rays = Rays(RATES, Watched(short=0), collapse=0.99)  # which any fall of the rate is
+    ends = [now.t + 1 for now in story(rays, BASES["plain"]) if now.moves.reset]
+    assert len(ends) > 1
+    assert np.diff([0, *ends]).min() == SETTLED + 1
+    compare(rays, BASES["plain"])
+
+
+def test_a_run_longer_than_its_horizon_begins_another():
+    rays = Rays(RATES, Watched(4, short=1), horizon=50, decay="linear")
+    ends = [now.t + 1 for now in story(rays, BASES["plain"], rounds=120) if now.moves.reset]
+    assert ends == [50, 100]
+    assert compare(rays, BASES["plain"], rounds=120).shifts == 0
+
+
+@pytest.mark.parametrize("combine", ["points", "steps"])
+@pytest.mark.parametrize("decay", ["none", "linear", "sqrt"])
+@pytest.mark.parametrize("base", BASES)
+def test_one_slot_with_one_rate_is_the_base_with_that_rate(base, decay, combine):
+    rays = Rays((0.1,), Watched(short=0), horizon=100, decay=decay, combine=combine)
+    fall = {"none": lambda t: 1.0, "linear": lambda t: 1 - t / 100, "sqrt": lambda t: (1 + t / 256) ** -0.5}[decay]
+    x, memory = None, np.zeros(DIM)
+    for now in story(rays, BASES[base], rounds=100):
+        x = now.before[0] if x is None else x
+        direction, memory = BASES[base].direction(memory, now.gradient)
+        x = x - 0.1 * fall(now.t) * direction
+        close(now.after[0], x, 1e-12)
+        assert float(now.after[3].rate) == pytest.approx(0.1 * fall(now.t))
+
+
+# The same numbers in every library
+
+# Every way of storing the basis once: shared sums, one slot, own sums with and without a lag, with the decision.
+STORAGES = {
+    "samuel": (follow("samuel", RATES, cover=Watched(4, 2)), "plain"),
+    "levels": (follow("levels", RATES, cover=Anytime(4, levels=3), base_state="slots"), "adagrad"),
+    "theorem": (follow("theorem", RATES, cover=Geometric(32, shortest=8)), "adagrad"),
+    "chosen": (Rays(RATES, Chosen((10, 11, 40)), newborns="inherit", scale=50.0), "plain"),
+    "lagging slots": (Rays(RATES, Anytime(4, levels=3), decay="linear", base_state="slots"), "adagrad"),
+    "lagging long slot": (follow("Kr", RATES, base_state="slots", **SHORT["Kr"]), "adagrad"),
+}
+
+
+@functools.cache
+def recorded(name, rounds=60):
+    rays, base = STORAGES[name]
+    return [(now.before[0], now.gradient, now.after) for now in story(rays, BASES[base], rounds=rounds)]
+
+
+def readings(carry):
+    x, basis, _, state = carry
+    return x, basis, mw.shares(state.weights), state.log_total, *certify(state)
+
+
+def agree(name, rows):
+    for (_, _, expected), row in zip(recorded(name), rows, strict=True):
+        for part, ours in zip(row, readings(expected), strict=True):
+            close(part, ours, 1e-9)
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_torch_gives_the_same_numbers(name):
+    rays, base = STORAGES[name]
+    carry, rows = begin(rays, torch.asarray(recorded(name)[0][0])), []
+    for _, gradient, _ in recorded(name):
+        carry, _ = hold(rays, BASES[base], carry, torch.asarray(gradient))
+        rows.append([part.numpy() for part in readings(carry)])
+    assert all(part.dtype == np.float64 for part in rows[-1])
+    agree(name, rows)
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_compiled_jax_gives_the_same_numbers(name):
+    rays, base = STORAGES[name]
+
+    def body(carry, gradient):
+        carry, _ = hold(rays, BASES[base], carry, gradient)
+        return carry, readings(carry)
+
+    with jax.enable_x64(True):
+        gradients = jnp.asarray(np.stack([gradient for _, gradient, _ in recorded(name)]))
+        quick_to_compile = {"xla_backend_optimization_level": 0}  # this test compiles much and runs little
+        scanned = jax.jit(lambda *given: jax.lax.scan(body, *given)[1], compiler_options=quick_to_compile)
+        columns = scanned(begin(rays, jnp.asarray(recorded(name)[0][0])), gradients)
+        agree(name, zip(*map(np.asarray, columns), strict=True))
+
+
+@pytest.mark.parametrize("library", [np, torch], ids=["numpy", "torch"])
+@pytest.mark.parametrize("name", STORAGES)
+def test_shapes_and_dtypes_never_change(name, library):
+    rays, base = STORAGES[name]
+    first = carry = begin(rays, library.ones(DIM, dtype=library.float32))
+    for t in range(20):
+        carry, moves = hold(rays, BASES[base], carry, library.ones(DIM, dtype=library.float32) * (t % 3 - 1.0))
+    for then, now in zip(_leaves(first), _leaves(carry), strict=True):
+        assert (then.shape, then.dtype) == (now.shape, now.dtype)
+    assert moves.along.dtype == moves.difference.dtype == moves.rewrite.dtype == library.float32
+
+
+def _leaves(tree):
+    return [leaf for part in tree for leaf in _leaves(part)] if isinstance(tree, tuple) else [tree]
+
+
+# What holds at block ends
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_the_basis_is_rewritten_only_when_a_block_ends(name):
+    rays, base = STORAGES[name]
+    ends = 0
+    for now in story(rays, BASES[base], rounds=60):
+        assert bool(now.moves.due) == bool(now.moves.restarted.any())
+        if now.moves.due:
+            ends += 1
+        else:
+            assert np.array_equal(now.moves.rewrite, np.eye(len(rays.moving) + len(rays.kept)))
+    assert ends > 0
+
+
+def undisturbed(rays):
+    """The same rays, but no block ever ends: what a round came to before anything restarted."""
+    kind = type(rays.cover)
+    endless = type("Endless", (kind,), {"starts": lambda self, t, slots: np.zeros(slots, bool)})
+    cover = endless(**{field.name: getattr(rays.cover, field.name) for field in fields(kind)})
+    return replace(rays, cover=cover, takeover=None, collapse=None)
+
+
+def block_ends(rays, base, rounds=130):
+    """The rounds in which blocks end, each with what it would have come to if they had not."""
+    alone = undisturbed(rays)
+    for now in story(rays, base, rounds=rounds):
+        if now.moves.due:
+            now.undisturbed, _ = hold(alone, base, now.before, now.gradient)
+            yield now
+
+
+@pytest.mark.parametrize("combine", ["points", "steps"])
+@pytest.mark.parametrize("newborns", ["fresh", "inherit", "join"])
+@pytest.mark.parametrize("cover", [Watched(4, short=2), Anytime(4, levels=4)], ids=str)
+def test_an_expert_never_moves_because_another_slot_restarts(cover, newborns, combine):
+    takeover = 0.3 if isinstance(cover, Watched) else None
+    rays = Rays(RATES, cover, newborns=newborns, combine=combine, lag=0.0, takeover=takeover)
+    stayed = 0
+    for now in block_ends(rays, BASES["plain"]):
+        stays = ~now.moves.restarted & (mw.shares(now.after[3].weights).sum(-1) > 0)
+        close(experts(rays, now.after)[stays], experts(rays, now.undisturbed)[stays], 1e-9)
+        stayed += stays.sum()
+    assert stayed > 0
+
+
+LAW_COVERS = [Watched(4, short=2), Anytime(4, levels=4), Geometric(32, shortest=4), Fixed(10)]
+
+
+@pytest.mark.parametrize("cover", LAW_COVERS, ids=str)
+def test_newborns_that_join_leave_the_decision_to_those_that_stay(cover):
+    """It moves by the share of those that ended times how far their mean was from that of the others."""
+    rays = Rays(RATES, cover, horizon=400, newborns="join", takeover=0.5 if isinstance(cover, Watched) else None)
+    for now in block_ends(rays, BASES["plain"]):
+        before, points = mw.shares(now.undisturbed[3].weights), experts(rays, now.undisturbed)
+        left = before * ~now.moves.restarted[:, None]
+        expected = now.undisturbed[0]
+        if left.sum() > 0:
+            expected = np.einsum("kj,kjd->d", left, points) / left.sum()
+        close(now.after[0], expected, 1e-9)
+
+
+@pytest.mark.parametrize("cover", LAW_COVERS, ids=str)
+def test_newborns_that_inherit_move_the_decision_only_by_the_prior_they_add(cover):
+    rays = Rays(RATES, cover, horizon=400, newborns="inherit")
+    mass = np.array([PlainRays(rays, np.zeros(DIM), Plain()).mass(k) for k in range(rays.slots)])
+    jumps = []
+    for now in block_ends(rays, BASES["plain"]):
+        here, shares = now.undisturbed[0], mw.shares(now.undisturbed[3].weights)
+        of_slots, ended = shares.sum(-1), now.moves.restarted
+        stays = (of_slots > 0) & ~ended if ((of_slots > 0) & ~ended).any() else of_slots > 0
+        added = mass * ended * of_slots[stays].sum() / mass[stays].sum()
+        means = np.einsum("kj,kjd->kd", shares, experts(rays, now.undisturbed)) / np.maximum(of_slots, 1e-300)[:, None]
+        means[of_slots == 0] = here
+        close(now.after[0], (here + added @ means) / (1 + added.sum()), 1e-9)
+        jumps.append(np.linalg.norm(now.after[0] - here))
+        farthest = np.linalg.norm(means[ended] - here, axis=-1).max()
+        assert jumps[-1] <= added.sum() / (1 + added.sum()) * farthest + 1e-9
+    if rays.slots == 1:
+        assert max(jumps) < 1e-9  # a block that inherits from itself alone does not move at all
+
+
+@pytest.mark.parametrize("newborns", ["fresh", "inherit", "join"])
+@pytest.mark.parametrize("combine", ["points", "steps"])
+def test_a_shift_restarts_every_expert_where_the_decision_is(newborns, combine):
+    rays = follow("K", RATES, newborns=newborns, combine=combine, **SHORT["K"])
+    shifts = 0
+    for now in block_ends(rays, BASES["plain"], rounds=160):
+        if now.moves.reset:
+            shifts += 1
+            close(now.after[0], now.undisturbed[0], 1e-9)
+            here = np.broadcast_to(now.after[0], (rays.slots, len(RATES), DIM))
+            close(experts(rays, now.after), here, 1e-9)
+    assert shifts > 0
+
+
+def test_mixed_steps_never_jump():
+    rays = follow("levels", RATES, **SHORT["levels"])
+    for now in block_ends(rays, BASES["plain"]):
+        close(now.after[0], now.undisturbed[0], 1e-12)
+
+
+@pytest.mark.parametrize("rule", ["samuel", "K", "Kr"])
+def test_short_blocks_carry_only_rates_above_the_long_ones(rule):
+    rays = follow(rule, RATES, **SHORT[rule])
+    lr, seen = np.asarray(RATES), 0
+    for now in block_ends(rays, BASES["plain"], rounds=100):
+        p = mw.shares(now.after[3].weights)
+        mean = p[-1] @ lr / p[-1].sum()
+        for k in np.flatnonzero(now.moves.restarted[:-1]):
+            assert ((p[k] > 0) == (lr > mean)).all()
+            seen += 1
+    assert seen > 0
+
+
+# The certificate and the theorem
+
+
+@pytest.mark.parametrize("base_state", ["shared", "slots"])
+@pytest.mark.parametrize("newborns", ["fresh", "inherit"])
+@pytest.mark.parametrize("cover", [Anytime(4, levels=5), Geometric(64, shortest=4)], ids=str)
+def test_under_the_theorems_rule_the_total_weight_is_what_was_started(cover, newborns, base_state):
+    rays = follow("theorem", RATES, cover=cover, newborns=newborns, base_state=base_state)
+    for now in story(rays, BASES["adagrad"], noise=2.0):
+        state = now.after[3]
+        assert state.log_total <= np.log(state.weights.started) + 1e-9
+        if not now.moves.due:
+            assert state.log_total == pytest.approx(np.log(state.weights.started), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["theorem", "levels", "samuel"])
+def test_on_convex_losses_the_certificate_bounds_the_regret_to_every_expert(name):
+    rays = follow(name, RATES, **SHORT[name])
+    regret = np.zeros((rays.slots, len(RATES)))
+    for now in story(rays, BASES["adagrad"], noise=0.0):
+        regret += now.valley.loss(now.before[0]) - now.valley.loss(experts(rays, now.before))
+        regret[now.moves.restarted] = 0.0
+        begun = (mw.shares(now.after[3].weights) > 0) & ~now.moves.restarted[:, None]
+        measured, bound = (part[begun] for part in certify(now.after[3]))
+        assert (regret[begun] <= measured + 1e-8).all()
+        assert (measured <= bound + 1e-8 * (1 + abs(measured))).all()
+
+
+def test_the_certificate_holds_from_the_moment_a_block_begins():
+    rays = Rays(RATES, Fixed(25), Q=1, scale=5.0, newborns="inherit", lag=0.0)
+    for now in story(rays, BASES["adagrad"], seed=137, rounds=150):
+        measured, bound = certify(now.after[3])
+        assert (measured <= bound).all(), now.t
+
+
+@pytest.mark.parametrize("rule", ["samuel", "K", "Kr"])
+def test_a_short_run_does_not_restart_in_every_round(rule):
+    rays = follow(rule, RATES, horizon=500)
+    for now in story(rays, BASES["plain"], rounds=20):
+        assert int(now.after[3].shifts) <= now.t // 2
+
+
+def test_the_last_of_chosen_blocks_decays_to_the_horizon():
+    rays = Rays((0.1,), Chosen((4,)), horizon=10, decay="linear")
+    rates = [float(now.after[3].rate) for now in story(rays, BASES["plain"], rounds=10)]
+    np.testing.assert_allclose(rates, 0.1 * np.array([1, 3 / 4, 2 / 4, 1 / 4, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]))
+
+
+def test_a_block_that_becomes_the_longest_carries_every_rate():
+    rays = Rays(RATES, Anytime(4, levels=3), short_rates="above", lag=0.0)
+    *_, last = story(rays, BASES["plain"], rounds=8)
+    assert (mw.shares(last.after[3].weights)[1] > 0).all()
+
+
+def test_short_blocks_of_a_watched_run_say_what_is_ahead():
+    np.testing.assert_allclose(Watched(4, short=2).ahead(5, 3), [3 / 4, 3 / 8, 1.0])
+
+
+# Covers
+
+
+@pytest.mark.parametrize("cover", [*COVERS, Anytime(1, levels=1)], ids=str)
+def test_covers_say_the_same_of_blocks_starts_and_what_is_ahead(cover):
+    slots = cover.slots(300)
+    assert slots == cover.slots(2**31)
+
+    def both(t):
+        return cover.starts(t, slots), cover.ahead(t, slots)
+
+    compiled = jax.jit(both)
+    for t in (0, 1, 4, 5, 7, 8, 25, 30, 31, 40, 64, 90, 99, 128, 250):
+        begun, ahead = map(np.asarray, both(t))
+        assert begun.shape == ahead.shape == (slots,)
+        for slot in range(slots):
+            block = cover.block(slot, t)
+            assert bool(begun[slot]) == (block is not None and block[0] == t)
+            if block is not None:
+                first, length = block
+                assert first <= t < first + length
+                assert ahead[slot] == pytest.approx(1 - (t - first) / length)
+        for starts, left in (compiled(np.int32(t)), both(torch.tensor(t)), both(np.asarray(t))):
+            assert np.array_equal(np.asarray(starts), begun)
+            np.testing.assert_allclose(np.asarray(left), ahead, rtol=1e-6)
+
+
+@given(st.sampled_from(COVERS), st.integers(0, 299), st.integers(0, 299))
+def test_tiles_of_every_cover_begin_where_a_block_begins(cover, a, b):
+    first, last = min(a, b), max(a, b)
+    tiles = list(cover.tile(first, last))
+    assert [t for tile in tiles for t in range(tile.first, tile.last + 1)] == list(range(first, last + 1))
+    for tile in tiles:
+        if tile.slot is None:
+            assert not cover.starts_at(tile.first)
+        else:
+            start, length = cover.block(tile.slot, tile.first)
+            assert start == tile.first
+            assert tile.last < start + length
+
+
+def test_a_watched_run_is_one_block_and_short_ones_beside_it():
+    cover = Watched(shortest=4, short=2)
+    assert [cover.starts_at(t) for t in (0, 1, 4, 8, 12)] == [[0, 1, 2], [], [0], [0, 1], [0]]
+    assert [tuple(tile) for tile in cover.tile(0, 10**6)] == [(2, 0, 10**6)]
+    assert [tuple(tile) for tile in cover.tile(7, 17)] == [(None, 7, 7), (1, 8, 15), (1, 16, 17)]
+    assert Watched(short=0).slots(1000) == 1
+
+
+def test_limited_levels_repeat_their_longest_block():
+    cover = Anytime(shortest=4, levels=3)
+    assert [cover.slots(rounds) for rounds in (1, 8, 16, 10**6)] == [1, 2, 3, 3]
+    assert [cover.block(2, t) for t in (15, 16, 31, 1000)] == [None, (16, 16), (16, 16), (992, 16)]
+    assert Geometric(horizon=100, shortest=5, levels=2).slots(100) == 2
+
+
+# Weights that start from priors of their own, or from the caller's values
+
+
+def test_an_expert_of_no_prior_takes_no_part_until_its_slot_restarts():
+    priors = np.array([[1.0, 0.5], [2.0, 0.0]])
+    weights = mw.restart(mw.begin(priors[0], slots=2, Q=3, bound=1.0), np.array([True, True]), priors)
+    np.testing.assert_allclose(mw.shares(weights), priors / 3.5)
+    assert float(weights.started) == pytest.approx(3 * 3.5)
+    weights, _ = mw.judge(weights, np.array([[0.1, 0.2], [-0.3, 0.9]]))
+    assert mw.alive(weights).tolist() == [[True, True], [True, False]]
+    weights = mw.restart(weights, np.array([False, True]), priors + 1)
+    assert mw.alive(weights).all()
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 9.0), st.booleans()), min_size=1, max_size=8), st.booleans())
+def test_priors_per_slot_are_the_priors_of_their_slots(rounds, inherit):
+    """Rows that are all alike must do what one row does."""
+    prior, everyone = np.array([1.0, 0.25]), np.array([True, True])
+    one = rows = mw.restart(mw.begin(prior, slots=2, Q=3, bound=9.0), everyone, prior)
+    for gain, second in rounds:
+        gains, starts = np.array([[gain, -gain], [0.0, gain]]), np.array([True, second])
+        one, rows = (mw.judge(weights, gains)[0] for weights in (one, rows))
+        one = mw.restart(one, starts, prior, inherit)
+        rows = mw.restart(rows, starts, np.tile(prior, (2, 1)), inherit)
+        for ours, theirs in zip(rows, one, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_replaced_weights_are_the_callers_and_what_ended_is_remembered():
+    prior = np.ones(2)
+    weights = mw.restart(mw.begin(prior, slots=2, Q=2, bound=1.0), np.array([True, True]), prior)
+    weights, _ = mw.judge(weights, np.array([[0.5, -0.5], [1.0, 0.0]]))
+    total = mw.log_total(weights)
+    new = np.stack([np.zeros((2, 2)), np.array([[0.5, 0.25], [0.0, 0.0]])])
+    after = mw.replace(weights, np.array([False, True]), new)
+    assert np.array_equal(after.value[0], weights.value[0])
+    assert np.array_equal(after.value[1], new[1])
+    assert mw.alive(after).tolist() == [[True, True], [True, False]]
+    assert mw.shares(after).sum() == pytest.approx(1.0)
+    entered = math.log(0.75) + float(weights.log_unit)
+    assert float(mw.log_total(after)) == pytest.approx(np.logaddexp(total, entered))
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"learning_rates": ()}, "empty"),
+        ({"learning_rates": (0.1, 0.1)}, r"0\.1, 0\.1"),
+        ({"learning_rates": (0.1, -1.0)}, r"-1\.0"),
+        ({"learning_rates": 0.1}, r"0\.1"),
+        ({"cover": AllIntervals(10)}, "AllIntervals"),
+        ({"Q": 0}, "Q.*0"),
+        ({"horizon": 0}, "horizon.*0"),
+        ({"scale": "mean"}, "'mean'"),
+        ({"scale": -1.0}, r"scale.*-1\.0"),
+        ({"lag": 1.0}, r"lag.*1\.0"),
+        ({"takeover": 0.0}, r"takeover.*0\.0"),
+        ({"takeover": 0.5, "cover": Anytime(4, levels=3)}, r"takeover is for.*Anytime"),
+        ({"collapse": 2}, "collapse.*2"),
+        ({"newborns": "warm"}, "'warm'"),
+        ({"decay": "linear"}, "horizon"),
+        ({"decay": "linear", "cover": Chosen((5,))}, "horizon"),
+    ],
+)
+def test_bad_options_are_named(changed, named):
+    with pytest.raises(ValueError, match=named):
+        Rays(**({"learning_rates": RATES, "cover": Watched()} | changed))
+
+
+def test_an_unknown_rule_is_named():
+    with pytest.raises(ValueError, match="'Z'"):
+        follow("Z", RATES)
