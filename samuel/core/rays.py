@@ -51,7 +51,7 @@ USUAL_ROUNDS = 4096
 """Short blocks have the weight that is their part of the run, and never more than in a run of this many rounds."""
 WATCHING = 0.06
 """The weight of all short blocks together at birth, at most, that of the long one being 1."""
-COOLING = 256
+COOLING = 1024
 """With `decay="sqrt"`, rates have fallen to `1 / sqrt(2)` after this many rounds."""
 SLOW = 0.99
 """Factor of the moving average that a collapse of the rate is measured against."""
@@ -184,6 +184,11 @@ class Rays:
     def _has_lag(self) -> bool:
         """A lag that is an array may become any number in another step: its vector is then always there."""
         return not isinstance(self.lag, int | float) or self.lag > 0
+
+    @cached_property
+    def _resets(self) -> bool:
+        """Whether everything may restart at a moment that the run decides."""
+        return any(part is not None and (is_traced(part) or part != 0) for part in (self.takeover, self.collapse))
 
     @cached_property
     def own_sums(self) -> bool:
@@ -499,7 +504,7 @@ class Rays:
             longest = _last(opens | (~restarted & (xp.sum(p, axis=-1) > 0)))
             allowed = longest[:, None] | (self._rates(p) > mean)
         prior = xp.where(opens[:, None], self._priors(p, allowed), 0.0)
-        if self.scale != "rms" and self.newborns != "join" and self.takeover is None and self.collapse is None:
+        if self.scale != "rms" and self.newborns != "join" and not self._resets:
             return mw.restart(weights, restarted, prior, inherit=self.newborns == "inherit")
         # The total of such weights is not conserved: a newborn's weight is measured by that of the slots that stay.
         mass = constant(self._masses, p)
@@ -687,8 +692,9 @@ def _check(rays: Rays) -> None:
     _between("prior", rays.prior, -math.inf, math.inf)
     for name in ("takeover", "collapse"):
         if getattr(rays, name) is not None:
-            _between(name, getattr(rays, name), 0.0, 1.0)
-    if rays.takeover is not None and not isinstance(rays.cover, Watched):
+            _between(name, getattr(rays, name), 0.0, 1.0, low_included=True)
+    off = rays.takeover is None or (not is_traced(rays.takeover) and rays.takeover == 0)
+    if not off and not isinstance(rays.cover, Watched):
         raise ValueError(f"takeover is for the long block of a Watched cover, got {rays.cover!r}; leave it out")
     if rays.decay == "linear" and isinstance(rays.cover, Watched) and rays.horizon is None:
         raise ValueError(

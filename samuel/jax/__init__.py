@@ -2,6 +2,9 @@
 
 - `samuel`: the optimizer. One gradient a step; nothing else in your training loop changes.
 - `learning_rate`, `weights`, `certificate`, `shifts`: what its state tells, also inside `jit`.
+- `Experts`: the paper's form, in which every expert trains a network of its own; `Sweep`: many schedules at once, which
+  share what they have in common. On one device, many devices or many processes.
+- `Checkpoints`: save any of their states, and resume to the bit.
 
 Needs `pip install "samuel[jax]"`.
 """
@@ -9,15 +12,28 @@ Needs `pip install "samuel[jax]"`.
 from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched
 from samuel.core.rays import Certificate
 from samuel.jax.bases import scale_by_discounted_rss
+from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint, ForeignCheckpoint
+from samuel.jax.experts import Decision, Experts, ExpertsInfo, ExpertsState
+from samuel.jax.sweep import Sweep, SweepInfo, SweepState
 from samuel.jax.transform import SamuelState, certificate, learning_rate, samuel, shifts, weights
 
 __all__ = [
     "Anytime",
     "Certificate",
+    "Checkpoints",
     "Chosen",
+    "DamagedCheckpoint",
+    "Decision",
+    "Experts",
+    "ExpertsInfo",
+    "ExpertsState",
     "Fixed",
+    "ForeignCheckpoint",
     "Geometric",
     "SamuelState",
+    "Sweep",
+    "SweepInfo",
+    "SweepState",
     "Watched",
     "certificate",
     "learning_rate",

@@ -95,9 +95,9 @@ def samuel(
             By default 0.9, and 0.5 for "sgd" and "momentum".
         reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
         short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
-        takeover: restart everything when the long block's share of the weight falls below this.
+        takeover: restart everything when the long block's share of the weight falls below this; 0 for never.
         collapse: restart everything when the long block's rate falls below this part of its slow average: the run
-            would rather go back than on.
+            would rather go back than on. 0 for never.
         base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets ("adagrad")
             should have one for each, where there are several.
         weight_decay: decoupled: in every step parameters shrink by this times the learning rate in use.
