@@ -83,7 +83,7 @@ def run(tx: optax.GradientTransformation, seed: jax.Array, shifted: bool) -> jax
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     arguments = parser.parse_args()
     seeds = jnp.arange(arguments.seeds)

@@ -8,9 +8,10 @@ let each take its step, restart the slots whose block has ended.
     weights      multiplicative weights with many step sizes
     combine      one decision from many experts
     certificate  how far the decision can be behind any expert
+    rays         all learning rates of a block for two products with the gradient: for networks
 """
 
-from samuel.core import certificate, combine, cover, feedback, weights
+from samuel.core import certificate, combine, cover, feedback, rays, weights
 from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Fixed, Geometric, Tile, Watched
 from samuel.core.feedback import Feedback, Full, Linear, Loss
 from samuel.core.weights import Judged, NoHealthyExpert, Weights
@@ -35,5 +36,6 @@ __all__ = [
     "combine",
     "cover",
     "feedback",
+    "rays",
     "weights",
 ]

@@ -10,7 +10,7 @@ two dot products per slot, whatever the number of rates. The decision is a point
     x = sum_k P_k c_k - sum_k m_k u_k,        P_k = sum_j p(k, j),        m_k = sum_j p(k, j) lr_j.
 
 **Storage.** No point is kept. All `c_k` and `u_k` are sums of a few stored vectors, the *basis*, and everything this
-module does with them is linear. So whoever holds the parameters (`samuel.jax`, `samuel.torch`) does four things a step,
+module does with them is linear. So whoever holds the parameters does four things a step,
 and no mathematics:
 
     dots     = <g, b> for every b of the basis                                        one pass
@@ -51,7 +51,7 @@ USUAL_ROUNDS = 4096
 """Short blocks have the weight that is their part of the run, and never more than in a run of this many rounds."""
 WATCHING = 0.06
 """The weight of all short blocks together at birth, at most, that of the long one being 1."""
-COOLING = 1024
+COOLING = 256
 """With `decay="sqrt"`, rates have fallen to `1 / sqrt(2)` after this many rounds."""
 SLOW = 0.99
 """Factor of the moving average that a collapse of the rate is measured against."""
@@ -71,6 +71,7 @@ class RaysState(NamedTuple):
     length: Array
     """Rounds from then to the end of the run, as far as it is known (otherwise infinite)."""
     weights: mw.Weights
+    """Of every expert, `slots x rates x Q` pairs."""
     square: Array
     """Sum of the squared gains of each expert's block, `(slots, rates)`, for `scale="rms"`."""
     count: Array
@@ -80,6 +81,7 @@ class RaysState(NamedTuple):
     shifts: Array
     """How often everything restarted because the data seemed to have shifted."""
     ledger: certificate.Ledger
+    """The sums the certificate is made of."""
     log_total: Array
     """`L` after the last round."""
     unit: Array
@@ -118,7 +120,8 @@ class Certificate(NamedTuple):
     measured: Array
     """`sum <g, x - x(e)>` over the block so far: negative where the decisions were ahead of the expert."""
     bound: Array
-    """At most how large that can be, from the weights alone; no assumption is made."""
+    """At most how large that can be by the weights' own bound; no assumption is made. With `scale="rms"` the bound holds
+    for the gains the weights were given, and what lies between those and the real ones is added as measured."""
 
 
 def certify(state: RaysState) -> Certificate:
@@ -133,8 +136,8 @@ def certify(state: RaysState) -> Certificate:
 class Rays:
     """The rule by which a run's learning rate is found: what to try, on which blocks, and how to judge and combine.
 
-    All of `samuel.jax.samuel`'s and `samuel.torch.Samuel`'s options that are not about storage, with the same names;
-    they explain them. `rule` gives the ready ones.
+    All options of `samuel.jax.samuel` that are not about storage, with the same names; it explains them. `follow` gives
+    the ready ones.
 
     >>> import numpy as np
     >>> rays = Rays(learning_rates=(0.01, 0.1, 1.0), cover=Watched(short=0), scale="rms")

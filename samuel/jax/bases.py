@@ -115,7 +115,7 @@ def _refuse_descent(base: optax.GradientTransformation) -> None:
         with jax.ensure_compile_time_eval():
             ones = {"w": jnp.ones(3)}
             direction, _ = optax.with_extra_args_support(base).update(ones, base.init(ones), ones)
-            downhill = bool(np.all(np.asarray(direction["w"]) < 0))
+            downhill = all(bool(np.all(np.asarray(leaf) < 0)) for leaf in jax.tree.leaves(direction))
     except Exception:
         return
     if downhill:

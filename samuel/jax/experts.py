@@ -44,7 +44,9 @@ class Decision(NamedTuple):
     """The network to use."""
 
     params: Tree
+    """Its parameters."""
     model_state: Tree
+    """What it carries along beside them, such as batch statistics; None if there is nothing."""
 
 
 class ExpertsState(NamedTuple):

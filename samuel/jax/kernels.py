@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as pl_triton
 
@@ -56,7 +57,7 @@ def step(
     kept: Sequence[jax.Array],
     directions: Sequence[jax.Array],
     moves: Moves,
-    enters: Sequence[Sequence[bool]],
+    enters: np.ndarray,
     interpret: bool = False,
 ) -> tuple[jax.Array, list[jax.Array], list[jax.Array]]:
     """The update, and the basis after the step, in one pass; blocks that have ended included.

@@ -33,6 +33,7 @@ class SweepState(NamedTuple):
     members: Member
     """The networks, one row each, in the order of `Sweep.schedules`."""
     key: jax.Array
+    """The random key that everything random follows from, together with the round."""
 
 
 class SweepInfo(NamedTuple):

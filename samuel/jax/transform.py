@@ -71,9 +71,8 @@ def samuel(
         learning_rates: the candidates. By default six decades in steps of half a decade, where people sweep for that
             base: from 1e-6 to 1 for "adam", "momentum" and any transformation of your own, from 1e-5 to 10 for
             "adagrad" and "sgd". A long list costs nothing.
-        horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, which
-            is worth about what a tuned schedule is, and a run that goes on beyond it begins another of that length.
-            Without it they fall as the root of time.
+        horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and a
+            run that goes on beyond it begins another of that length. Without it they fall as the root of time.
         rule: the ready set of the options below. "samuel" (the default) watches one block, as long as the run, with
             short ones and restarts when the data shift. "R": the long block alone, no restart; "K", "Kr": as
             "samuel", restarting only when the short blocks take over, judged against the mixture or against the long
@@ -88,8 +87,8 @@ def samuel(
         newborns: experts of a new block start "fresh" at the parameters with their prior weight; "inherit" their
             block's mean and weight and add the prior; or "join" the other blocks at their mean, with their prior share
             of the weight.
-        prior: weight of a rate at birth, as a power of the rate. -0.5 makes wide lists safe: training starts with the
-            geometric mean of the smallest and the largest rate.
+        prior: weight of a rate at birth, as a power of the rate. -0.5 makes wide lists safe: the long block starts with
+            the geometric mean of the smallest and the largest rate.
         decay: how rates fall over a block: "none", "linear" or "sqrt".
         lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
             By default 0.9, and 0.5 for "sgd" and "momentum".
@@ -227,7 +226,10 @@ def learning_rate(state: Any) -> jax.Array:
 
 
 def weights(state: Any) -> jax.Array:
-    """The weight of every expert in the decision, `(levels, rates)`, summing to 1; see `learning_rate`."""
+    """The weight of every expert in the decision, `(slots, rates)`, summing to 1; see `learning_rate`.
+
+    The rates are in ascending order; the slots go from the shortest block to the longest.
+    """
     return mw.shares(_found(state).rays.weights)
 
 
@@ -249,7 +251,11 @@ def certificate(state: Any) -> Certificate:
 
 
 def shifts(state: Any) -> jax.Array:
-    """How often everything was restarted because the data seemed to have shifted; see `learning_rate`."""
+    """How often everything was restarted because the data seemed to have shifted; see `learning_rate`.
+
+    Not a count of changes in the data: one or two restarts in the first steps of a run are usual, and after a real
+    change there may be several.
+    """
     return _found(state).rays.shifts
 
 

@@ -71,7 +71,7 @@ def take_step(
     update = combination([*moving, *kept, *directions], [*unstacked(moves.difference), *unstacked(moves.along)])
     moved = []
     for i, vector in enumerate(moving):
-        entering = np.flatnonzero(enters[i])
+        entering = [k for k in range(len(directions)) if enters[i][k]]
         terms = [vector, *(directions[k] for k in entering)]
         moved.append(combination(terms, [moves.keep[i], *(moves.enter[i, k] for k in entering)]))
 
