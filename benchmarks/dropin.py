@@ -13,7 +13,6 @@ import argparse
 import datetime
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -215,7 +214,7 @@ def main() -> None:
         )
     if arguments.json:
         facts = {
-            "command": "python " + " ".join(sys.argv),
+            "command": "python benchmarks/dropin.py --json results/dropin.json",
             "device": device,
             "date": datetime.date.today().isoformat(),
             "jax": jax.__version__,

@@ -53,6 +53,8 @@ WATCHING = 0.06
 """The weight of all short blocks together at birth, at most, that of the long one being 1."""
 COOLING = 256
 """With `decay="sqrt"`, rates have fallen to `1 / sqrt(2)` after this many rounds."""
+REACH = 30.0
+"""With `short_rates="above"`, newborns carry rates up to this many times the long block's."""
 SLOW = 0.99
 """Factor of the moving average that a collapse of the rate is measured against."""
 SETTLED = 32
@@ -120,8 +122,8 @@ class Certificate(NamedTuple):
     measured: Array
     """`sum <g, x - x(e)>` over the block so far: negative where the decisions were ahead of the expert."""
     bound: Array
-    """At most how large that can be by the weights' own bound; no assumption is made. With `scale="rms"` the bound holds
-    for the gains the weights were given, and what lies between those and the real ones is added as measured."""
+    """At most how large that can be by the weights' own bound; no assumption is made. With `scale="rms"` that bound is
+    on the gains the weights were given, and what lies between those and the real ones is added as measured."""
 
 
 def certify(state: RaysState) -> Certificate:
@@ -283,7 +285,7 @@ class Rays:
         if self.short_rates == "above":
             p = xp.where(opens[:, None], prior, 0.0)
             longest = _last(opens)
-            allowed = longest[:, None] | (self._rates(like) > self._mean_rate(p, longest))
+            allowed = longest[:, None] | self._above(self._mean_rate(p, longest))
             prior = self._priors(like, allowed)
         weights = mw.restart(weights, opens, prior)
         zero, whole = like * 0, _whole(like, 0)
@@ -503,9 +505,9 @@ class Rays:
         if self.short_rates == "above":  # only rates above the one that the long slot uses from now on
             mean = self._mean_rate(p, long)
             half_forgotten = 0.5 * (mean + self._mean_rate(self._priors(p, everything), long))
-            mean = xp.where(reset, half_forgotten, mean) * (1 + _ROUNDINGS * xp.finfo(p.dtype).eps)
+            mean = xp.where(reset, half_forgotten, mean)
             longest = _last(opens | (~restarted & (xp.sum(p, axis=-1) > 0)))
-            allowed = longest[:, None] | (self._rates(p) > mean)
+            allowed = longest[:, None] | self._above(mean)
         prior = xp.where(opens[:, None], self._priors(p, allowed), 0.0)
         if self.scale != "rms" and self.newborns != "join" and not self._resets:
             return mw.restart(weights, restarted, prior, inherit=self.newborns == "inherit")
@@ -590,6 +592,12 @@ class Rays:
         total = xp.sum(powers, axis=-1, keepdims=True)
         return constant(self._masses, like)[:, None] * powers / xp.where(total > 0, total, 1.0)
 
+    def _above(self, mean: Array) -> Array:
+        """Which rates are above a mean rate, but not so far that a step with one of them would be a leap."""
+        rates = self._rates(mean)
+        rounding = _ROUNDINGS * namespace(mean).finfo(mean.dtype).eps
+        return (rates > mean * (1 + rounding)) & (rates <= REACH * mean)
+
     def _long(self, weights: mw.Weights) -> Array:
         """Marks the slot with the longest block of those that are open."""
         return _last(namespace(weights.weight).sum(weights.weight, axis=-1) > 0)
@@ -633,8 +641,8 @@ RULES: dict[str, dict[str, Any]] = {
 def follow(rule: str, learning_rates: Sequence[float], **options: Any) -> Rays:
     """The rays of a ready rule; options that are not None override it.
 
-    A rule whose rates fall over the run lets them fall linearly to 0 where the horizon is known and as the root of
-    time where it is not.
+    The rule "samuel" lets rates fall linearly to 0 and judges experts at a long lag where the horizon is known; where
+    it is not, rates fall as the root of time, and the lag is shorter.
 
     >>> follow("samuel", (0.01, 0.1), horizon=1000).decay, follow("samuel", (0.01, 0.1)).decay
     ('linear', 'sqrt')
@@ -643,8 +651,10 @@ def follow(rule: str, learning_rates: Sequence[float], **options: Any) -> Rays:
         raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}")
     given = {name: value for name, value in options.items() if value is not None}
     chosen = RULES[rule] | given
-    if rule == "samuel" and "decay" not in given:
-        chosen["decay"] = "sqrt" if chosen.get("horizon") is None else "linear"
+    if rule == "samuel":
+        known = chosen.get("horizon") is not None
+        # Judged at a long lag, larger rates look better: that is right only where they will fall to 0 in the end.
+        chosen = {"decay": "linear" if known else "sqrt", "lag": 0.9 if known else 0.8} | chosen
     return Rays(learning_rates=learning_rates, **chosen)
 
 

@@ -21,8 +21,9 @@ class NamedBase(NamedTuple):
     """The usual candidate rates lie between these powers of ten."""
     forgets: bool
     """Whether old gradients stop to matter, so that blocks of different age can share its state."""
-    lag: float = 0.9
-    """At which lag experts are judged by default: bases that do not scale their steps must see instability sooner."""
+    lag: float | None = None
+    """At which lag experts are judged, if not as the rule says: where nothing scales the steps, instability must be
+    seen sooner."""
 
 
 class DiscountedRssState(NamedTuple):
@@ -73,6 +74,10 @@ BASES = {
     "momentum": NamedBase(lambda: optax.trace(decay=0.9), (-6, 0), forgets=True, lag=0.5),
     "sgd": NamedBase(optax.identity, (-5, 1), forgets=True, lag=0.5),
 }
+
+
+ANY_BASE = NamedBase(optax.identity, (-6, 0), forgets=True, lag=0.5)
+"""What is assumed of a transformation that we know nothing about."""
 
 
 def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:

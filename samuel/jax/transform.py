@@ -91,7 +91,7 @@ def samuel(
             the geometric mean of the smallest and the largest rate.
         decay: how rates fall over a block: "none", "linear" or "sqrt".
         lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
-            By default 0.9, and 0.5 for "sgd" and "momentum".
+            By default, under the rule "samuel", 0.5; for "adam" and "adagrad" 0.8, and 0.9 with a horizon.
         reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
         short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
         takeover: restart everything when the long block's share of the weight falls below this; 0 for never.
@@ -125,13 +125,14 @@ def samuel(
     True
     """
     direction = bases.resolve(base)
-    named = bases.BASES.get(base) if isinstance(base, str) else None
+    named = isinstance(base, str)
+    known = bases.BASES[base] if named else bases.ANY_BASE
     if learning_rates is None:
-        learning_rates = bases.usual_rates(*(named.decades if named else bases.BASES["adam"].decades))
-    if base_state is None and rule in ("levels", "theorem") and named is not None and not named.forgets:
+        learning_rates = bases.usual_rates(*known.decades)
+    if base_state is None and rule in ("levels", "theorem") and not known.forgets:
         base_state = "slots"
-    if lag is None and rule == "samuel" and named is not None:
-        lag = named.lag
+    if lag is None and rule == "samuel":
+        lag = known.lag
     plan = follow(
         rule,
         learning_rates,

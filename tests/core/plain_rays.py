@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from samuel.core import Chosen, Watched
-from samuel.core.rays import CAUTION, COOLING, SETTLED, SHORT_CAUTION, SLOW, USUAL_ROUNDS, WATCHING
+from samuel.core.rays import CAUTION, COOLING, REACH, SETTLED, SHORT_CAUTION, SLOW, USUAL_ROUNDS, WATCHING
 
 ROUNDING = 1e-12
 """Gains up to this part of what they are the difference of are rounding."""
@@ -55,7 +55,7 @@ class PlainRays:
         if options.short_rates == "above":
             whole = self.spread(first[-1], rates[first[-1]])
             for k in first[:-1]:
-                rates[k] = self.lr > whole @ self.lr / whole.sum()
+                rates[k] = self.above(whole @ self.lr / whole.sum())
         for k in first:
             self.log_v[k] = _log(self.spread(k, rates[k]))[:, None]
             self.started += self.Q * self.spread(k, rates[k]).sum()
@@ -136,6 +136,10 @@ class PlainRays:
             return 1.0
         lengths = [self.o.cover.shortest * 2**i for i in range(self.K - 1)]
         return lengths[k] * min(1 / max(self.o.horizon or 0, USUAL_ROUNDS), WATCHING / sum(lengths))
+
+    def above(self, rate):
+        """The rates that newborns of short blocks carry beside a long block of this one."""
+        return (self.lr > rate * (1 + ROUNDING)) & (self.lr <= REACH * rate)
 
     def spread(self, k, rates):
         """A slot's mass spread over some of the rates."""
@@ -260,7 +264,7 @@ class PlainRays:
         if reset:  # the long slot will keep half of what it knew
             prior = self.spread(long, everything)
             threshold = (mean_rate + prior @ self.lr / prior.sum()) / 2
-        above = self.lr > threshold * (1 + ROUNDING) if self.o.short_rates == "above" else everything
+        above = self.above(threshold) if self.o.short_rates == "above" else everything
         longest = np.flatnonzero((self.open() & ~ending) | opening)[-1]  # from now on
         priors = {k: self.spread(k, everything if k == longest else above) for k in np.flatnonzero(opening)}
         old, weights, log_size = self.log_v.copy(), *self.weights()
