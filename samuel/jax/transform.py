@@ -268,9 +268,12 @@ def _found(state: Any) -> SamuelState:
         raise ValueError(f"expected the state of one samuel optimizer, got a {type(state).__name__} with {what}")
 
     def is_variable(node: Any) -> bool:  # flax.nnx keeps every array in one, and each is a tree of its own
-        return hasattr(node, "get_value")
+        return type(node).__module__.startswith("flax.") and (hasattr(node, "get_value") or hasattr(node, "value"))
 
-    return jax.tree.map(lambda leaf: leaf.get_value() if is_variable(leaf) else leaf, found[0], is_leaf=is_variable)
+    def value(node: Any) -> Any:
+        return node.get_value() if hasattr(node, "get_value") else node.value
+
+    return jax.tree.map(lambda leaf: value(leaf) if is_variable(leaf) else leaf, found[0], is_leaf=is_variable)
 
 
 # Trees
