@@ -169,8 +169,9 @@ class Rays:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "learning_rates", check_rates(self.learning_rates))
-        if isinstance(self.horizon, np.integer):
-            object.__setattr__(self, "horizon", int(self.horizon))
+        for name in ("horizon", "Q"):
+            if isinstance(getattr(self, name), np.integer):
+                object.__setattr__(self, name, int(getattr(self, name)))
         _check(self)
 
     # What is stored
@@ -662,13 +663,15 @@ def check_rates(learning_rates: Any) -> tuple[float, ...]:
     """The candidate rates as numbers, smallest first; an error if they are not distinct, positive and finite."""
     try:
         rates = tuple(float(rate) for rate in learning_rates)
-    except TypeError:
+    except (TypeError, ValueError):
         raise ValueError(f"learning_rates must be a list of numbers, got {learning_rates!r}") from None
     if not rates:
         raise ValueError("learning_rates is empty; give at least one rate, or leave it out for the usual ones")
     for rate in rates:
         if not 0 < rate < math.inf:
             raise ValueError(f"a learning rate must be positive and finite, got {rate!r} among {rates}")
+        if not 1e-30 <= rate <= 1e30:
+            raise ValueError(f"a learning rate must be from 1e-30 to 1e30 for single precision, got {rate!r}")
     if len(set(rates)) < len(rates):
         raise ValueError(f"learning_rates must differ from each other, got {rates}")
     return tuple(sorted(rates))

@@ -37,8 +37,9 @@ def scale_by_discounted_rss(alpha: float | jax.Array = 1.0) -> optax.GradientTra
 
         s <- alpha s + g^2,        direction = g / sqrt(s)        (0 where nothing but zeros was seen)
 
-    With `alpha = 1` this is Adagrad. No epsilon: multiplying all losses by a constant changes no direction. The
-    paper's Algorithm 2 runs it with several `alpha` at once ("history decays").
+    With `alpha = 1` this is Adagrad. No epsilon: multiplying all losses by a constant changes no direction, as long as
+    single precision can hold the squares of gradients (of sizes from about 1e-19 to 1e19). The paper's Algorithm 2 runs
+    it with several `alpha` at once ("history decays").
 
     Args:
         alpha: what the past is multiplied with in every step, above 0 and up to 1.

@@ -151,6 +151,8 @@ def samuel(
         collapse=collapse,
         base_state=base_state,
     )
+    if packed not in (None, True, False):
+        raise ValueError(f"packed must be True, False or None, got {packed!r}")
     decay_rate = _checked_decay(weight_decay)
     anchors_in = _checked_dtype(anchor_dtype)
 
@@ -388,7 +390,8 @@ def _refuse_other_shapes(name: str, tree: Any, other_name: str, other: Any) -> N
 def _checked_decay(weight_decay: Any) -> Any:
     if weight_decay is None or is_traced(weight_decay):
         return weight_decay
-    if isinstance(weight_decay, bool) or not 0 <= float(weight_decay) < float("inf"):
+    number = isinstance(weight_decay, int | float) or hasattr(weight_decay, "dtype")
+    if not number or isinstance(weight_decay, bool) or not 0 <= float(weight_decay) < float("inf"):
         raise ValueError(f"weight_decay must be a number of at least 0, got {weight_decay!r}")
     return None if weight_decay == 0 else weight_decay
 
@@ -396,10 +399,13 @@ def _checked_decay(weight_decay: Any) -> Any:
 def _checked_dtype(dtype: Any) -> Any:
     if dtype is None:
         return None
-    dtype = jnp.dtype(dtype)
-    if not jnp.issubdtype(dtype, jnp.floating):
-        raise ValueError(f"anchor_dtype must be a floating-point dtype such as jnp.bfloat16, got {dtype}")
-    return dtype
+    try:
+        found = jnp.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or not jnp.issubdtype(found, jnp.floating):
+        raise ValueError(f"anchor_dtype must be a floating-point dtype such as jnp.bfloat16, got {dtype!r}")
+    return found
 
 
 def _mask(mask: Any, params: Any) -> Any:

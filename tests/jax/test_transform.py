@@ -719,7 +719,12 @@ def test_slots_that_are_closed_have_no_certificate():
         ({"weight_decay": -0.1}, "weight_decay must be a number of at least 0, got -0.1"),
         ({"weight_decay": float("nan")}, "weight_decay must be .* got nan"),
         ({"weight_decay": True}, "weight_decay must be .* got True"),
-        ({"anchor_dtype": int}, "anchor_dtype must be a floating-point dtype .* got int"),
+        ({"learning_rates": ["a"]}, "must be a list of numbers, got"),
+        ({"learning_rates": (1e-50, 1e-3)}, "from 1e-30 to 1e30.*got 1e-50"),
+        ({"weight_decay": "a"}, "weight_decay must be .* got 'a'"),
+        ({"packed": "yes"}, "packed must be True, False or None, got 'yes'"),
+        ({"anchor_dtype": "foo"}, "anchor_dtype must be a floating-point dtype .* got 'foo'"),
+        ({"anchor_dtype": int}, "anchor_dtype must be a floating-point dtype .* got <class 'int'>"),
     ],
     ids=lambda part: part if isinstance(part, str) else ", ".join(part),  # names that are the same in every process
 )
