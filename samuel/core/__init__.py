@@ -9,9 +9,10 @@ let each take its step, restart the slots whose block has ended.
     combine      one decision from many experts
     certificate  how far the decision can be behind any expert
     rays         all learning rates of a block for two products with the gradient: for networks
+    rules        ready sets of options for them
 """
 
-from samuel.core import certificate, combine, cover, feedback, rays, weights
+from samuel.core import certificate, combine, cover, feedback, rays, rules, weights
 from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Fixed, Geometric, Tile, Watched
 from samuel.core.feedback import Feedback, Full, Linear, Loss
 from samuel.core.weights import Judged, NoHealthyExpert, Weights
@@ -37,5 +38,6 @@ __all__ = [
     "cover",
     "feedback",
     "rays",
+    "rules",
     "weights",
 ]

@@ -41,7 +41,7 @@ import numpy as np
 from samuel.core import certificate
 from samuel.core import weights as mw
 from samuel.core.arrays import Array, constant, is_traced, matmul, namespace
-from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Watched
+from samuel.core.cover import AllIntervals, Chosen, Cover, Watched
 
 CAUTION = 4.0
 """Under `scale="rms"`, gains of this many times their root mean square move a weight as far as it can go."""
@@ -138,8 +138,8 @@ def certify(state: RaysState) -> Certificate:
 class Rays:
     """The rule by which a run's learning rate is found: what to try, on which blocks, and how to judge and combine.
 
-    All options of `samuel.jax.samuel` that are not about storage, with the same names; it explains them. `follow` gives
-    the ready ones.
+    All options of `samuel.jax.samuel` that are not about storage, with the same names; it explains them.
+    `samuel.core.rules` has the ready ones.
 
     >>> import numpy as np
     >>> rays = Rays(learning_rates=(0.01, 0.1, 1.0), cover=Watched(short=0), scale="rms")
@@ -610,55 +610,6 @@ class Rays:
         return xp.sum(p * self._rates(p)) / xp.sum(p)
 
 
-RULES: dict[str, dict[str, Any]] = {
-    "samuel": {
-        "cover": Watched(shortest=32, short=3),
-        "short_rates": "above",
-        "reference": "long",
-        "takeover": 0.8,
-        "collapse": 0.3,
-    },
-    "R": {"cover": Watched(short=0), "decay": "linear"},
-    "K": {"cover": Watched(shortest=32, short=3), "decay": "linear", "short_rates": "above", "takeover": 0.8},
-    "Kr": {
-        "cover": Watched(shortest=32, short=3),
-        "decay": "linear",
-        "short_rates": "above",
-        "takeover": 0.8,
-        "reference": "long",
-    },
-    "levels": {"cover": Anytime(shortest=32, levels=8), "combine": "steps", "newborns": "fresh", "lag": 0.0},
-    "theorem": {
-        "cover": Anytime(shortest=32, levels=8),
-        "scale": "max",
-        "newborns": "fresh",
-        "lag": 0.0,
-        "prior": 0.0,
-    },
-}
-"""Ready rules: what they set apart from the defaults of `Rays`. `samuel.jax.samuel` says what each is for."""
-
-
-def follow(rule: str, learning_rates: Sequence[float], **options: Any) -> Rays:
-    """The rays of a ready rule; options that are not None override it.
-
-    The rule "samuel" lets rates fall linearly to 0 and judges experts at a long lag where the horizon is known; where
-    it is not, rates fall as the root of time, and the lag is shorter.
-
-    >>> follow("samuel", (0.01, 0.1), horizon=1000).decay, follow("samuel", (0.01, 0.1)).decay
-    ('linear', 'sqrt')
-    """
-    if rule not in RULES:
-        raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}")
-    given = {name: value for name, value in options.items() if value is not None}
-    chosen = RULES[rule] | given
-    if rule == "samuel":
-        known = chosen.get("horizon") is not None
-        # Judged at a long lag, larger rates look better: that is right only where they will fall to 0 in the end.
-        chosen = {"decay": "linear" if known else "sqrt", "lag": 0.9 if known else 0.8} | chosen
-    return Rays(learning_rates=learning_rates, **chosen)
-
-
 def check_rates(learning_rates: Any) -> tuple[float, ...]:
     """The candidate rates as numbers, smallest first; an error if they are not distinct, positive and finite."""
     try:
@@ -696,8 +647,7 @@ def _check(rays: Rays) -> None:
         )
     if not isinstance(rays.Q, int) or isinstance(rays.Q, bool) or rays.Q < 1:
         raise ValueError(f"Q must be a whole number of at least 1, got {rays.Q!r}")
-    whole = isinstance(rays.horizon, int) and not isinstance(rays.horizon, bool) and rays.horizon >= 1
-    if rays.horizon is not None and not whole and not hasattr(rays.horizon, "dtype"):
+    if not (rays.horizon is None or is_traced(rays.horizon) or _is_count(rays.horizon)):
         raise ValueError(f"horizon must be a whole number of rounds, at least 1, got {rays.horizon!r}")
     if isinstance(rays.scale, str):
         if rays.scale not in ("rms", "max"):
@@ -718,6 +668,12 @@ def _check(rays: Rays) -> None:
         )
     if rays.decay == "linear" and isinstance(rays.cover, Chosen) and rays.horizon is None:
         raise ValueError("decay='linear' over blocks of your choice needs the end of the last one: give horizon=")
+
+
+def _is_count(value: Any) -> bool:
+    """Whether a value is a whole number of at least 1: one of Python's, or an array of no dimension."""
+    number = isinstance(value, int) or (hasattr(value, "dtype") and value.ndim == 0)
+    return number and not isinstance(value, bool) and bool(value >= 1) and float(value).is_integer()
 
 
 def _between(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:

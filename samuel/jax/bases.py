@@ -13,19 +13,6 @@ import optax
 from samuel.core.arrays import is_traced
 
 
-class NamedBase(NamedTuple):
-    """A base that can be asked for by name, and what usually goes with it."""
-
-    make: Callable[[], optax.GradientTransformation]
-    decades: tuple[int, int]
-    """The usual candidate rates lie between these powers of ten."""
-    forgets: bool
-    """Whether old gradients stop to matter, so that blocks of different age can share its state."""
-    lag: float | None = None
-    """At which lag experts are judged, if not as the rule says: where nothing scales the steps, instability must be
-    seen sooner."""
-
-
 class DiscountedRssState(NamedTuple):
     """State of `scale_by_discounted_rss`."""
 
@@ -69,25 +56,13 @@ def scale_by_discounted_rss(alpha: float | jax.Array = 1.0) -> optax.GradientTra
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
-BASES = {
-    "adam": NamedBase(optax.scale_by_adam, (-6, 0), forgets=True),
-    "adagrad": NamedBase(scale_by_discounted_rss, (-5, 1), forgets=False),
-    "momentum": NamedBase(lambda: optax.trace(decay=0.9), (-6, 0), forgets=True, lag=0.5),
-    "sgd": NamedBase(optax.identity, (-5, 1), forgets=True, lag=0.5),
+BASES: dict[str, Callable[[], optax.GradientTransformation]] = {
+    "adam": optax.scale_by_adam,
+    "adagrad": scale_by_discounted_rss,
+    "momentum": lambda: optax.trace(decay=0.9),
+    "sgd": optax.identity,
 }
-
-
-ANY_BASE = NamedBase(optax.identity, (-6, 0), forgets=True, lag=0.5)
-"""What is assumed of a transformation that we know nothing about."""
-
-
-def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:
-    """Rates in steps of half a decade between two powers of ten.
-
-    >>> usual_rates(-2, 0)
-    (0.01, 0.0316, 0.1, 0.316, 1.0)
-    """
-    return tuple(float(f"{10 ** (half / 2):.3g}") for half in range(2 * lowest, 2 * highest + 1))
+"""The bases with a name; `samuel.core.rules` says which learning rates go with each."""
 
 
 def resolve(base: Any) -> optax.GradientTransformationExtraArgs:
@@ -101,7 +76,7 @@ def resolve(base: Any) -> optax.GradientTransformationExtraArgs:
             raise ValueError(
                 f"base must be one of {', '.join(map(repr, BASES))} or an optax transformation, got {base!r}"
             )
-        return optax.with_extra_args_support(BASES[base].make())
+        return optax.with_extra_args_support(BASES[base]())
     if not (callable(getattr(base, "init", None)) and callable(getattr(base, "update", None))):
         raise ValueError(
             f"base must be one of {', '.join(map(repr, BASES))} or an optax transformation such as "

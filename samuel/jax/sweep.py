@@ -119,8 +119,18 @@ class Sweep:
         """Steps of a single network done so far, all networks together."""
         return sum(self.count(self._phase_of(round)) for round in range(int(state.round)))
 
-    def init(self, params: Tree, model_state: Tree = None, key: Any = 0) -> SweepState:
-        """The state before the first round; see `Experts.init`."""
+    def init(self, params: Tree, model_state: Tree = None, key: Any = 0, round: int = 0) -> SweepState:
+        """The state before the first round; see `Experts.init`.
+
+        Args:
+            params: the parameters.
+            model_state: what the network carries along beside them, None for nothing.
+            key: a `jax.random.key`, or a number to make one of.
+            round: to restore a checkpoint: the round it was saved after. The state then has as many networks as there
+                are by then (untrained), as `Checkpoints.restore(like=...)` needs it.
+        """
+        if not isinstance(round, int | np.integer) or isinstance(round, bool) or round < 0:
+            raise ValueError(f"round must be a whole number of at least 0, got {round!r}")
         params, model_state, key = parameters_of(params), arrays_of(model_state, "model_state"), key_of(key)
         rows = self.placement.rows(self.count(0))
 
@@ -129,7 +139,9 @@ class Sweep:
             return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *jnp.shape(leaf))), one), key
 
         members, key = self.placement.build(begin, params, model_state, key)
-        return SweepState(np.asarray(0, np.int32), members, key)
+        for phase in range(1, self._phase_of(int(round) - 1) + 1):
+            members = self._branches[phase](members)
+        return SweepState(np.asarray(round, np.int32), members, key)
 
     def step(self, state: SweepState, batch: Tree) -> tuple[SweepState, SweepInfo]:
         """One round: every network learns from the batch. At a transition each becomes several first.
@@ -162,6 +174,9 @@ class Sweep:
     def network(self, state: SweepState, place: int) -> tuple[Tree, Tree]:
         """`(params, model_state)` of the network at that place in `schedules`."""
         self._check_state(state)
+        count = self.count(self.phase(state))
+        if not 0 <= place < count:
+            raise IndexError(f"place must be from 0 to {count - 1}, there are {count} networks now; got {place!r}")
         members = state.members
         return jax.tree.map(lambda leaf: leaf[place], (members.params, members.model_state))
 

@@ -13,7 +13,8 @@ import optax
 from samuel.core import weights as mw
 from samuel.core.arrays import is_traced
 from samuel.core.cover import Cover
-from samuel.core.rays import Certificate, RaysState, certify, follow
+from samuel.core.rays import Certificate, RaysState, certify
+from samuel.core.rules import follow
 from samuel.jax import bases
 from samuel.jax.vectors import MULTIPLE, pack, products, take_step, unpack, unstacked
 
@@ -125,17 +126,11 @@ def samuel(
     True
     """
     direction = bases.resolve(base)
-    named = isinstance(base, str)
-    known = bases.BASES[base] if named else bases.ANY_BASE
-    if learning_rates is None:
-        learning_rates = bases.usual_rates(*known.decades)
-    if base_state is None and rule in ("levels", "theorem") and not known.forgets:
-        base_state = "slots"
-    if lag is None and rule == "samuel":
-        lag = known.lag
+    named = isinstance(base, str)  # and so one that does not care for the shapes of parameters
     plan = follow(
         rule,
         learning_rates,
+        base=base if named else None,
         horizon=horizon,
         cover=cover,
         Q=Q,

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from samuel.core import AllIntervals, Anytime, Chosen, Fixed, Geometric, Watched
 from samuel.core import weights as mw
 from samuel.core.arrays import namespace
-from samuel.core.rays import RULES, SETTLED, Rays, certify, follow
+from samuel.core.rays import SETTLED, Rays, certify
+from samuel.core.rules import RULES, follow
 from tests.core.plain_rays import Adagrad, Plain, PlainRays
 
 DIM = 5
@@ -610,3 +611,11 @@ def test_bad_options_are_named(changed, named):
 def test_an_unknown_rule_is_named():
     with pytest.raises(ValueError, match="'Z'"):
         follow("Z", RATES)
+
+
+@pytest.mark.parametrize("cover", [Anytime(4, levels=3), Geometric(64, shortest=8), Fixed(20), Chosen((10,))], ids=str)
+def test_the_default_rule_takes_any_cover(cover):
+    """Its takeover is for a long block, and is left out where there is none."""
+    assert follow("samuel", cover=cover).takeover is None
+    with pytest.raises(ValueError, match="takeover is for the long block"):
+        follow("samuel", cover=cover, takeover=0.5)

@@ -13,8 +13,8 @@ import numpy as np
 import optax
 import pytest
 
+from samuel.core.rules import usual_rates
 from samuel.jax import learning_rate, samuel, shifts
-from samuel.jax.bases import usual_rates
 
 datasets = pytest.importorskip("sklearn.datasets", reason="the digits come with scikit-learn, which is not installed")
 

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from samuel.jax.checkpoint import Checkpoints
 from samuel.jax.sweep import Sweep
 
 PHASES = ((0.1, 0.5), (0.01, 0.1, 1.0), (0.02, 0.3))
@@ -147,3 +148,23 @@ def test_a_state_of_another_sweep_is_refused():
     other = Sweep(loss_of, "sgd", ((0.1, 0.2, 0.3),))
     with pytest.raises(ValueError, match="another sweep's"):
         Sweep(loss_of, "sgd", PHASES, TRANSITIONS).step(other.init(*start()), batches()[0])
+
+
+@pytest.mark.parametrize("saved_after", [2, 3, 5])
+def test_a_sweep_resumes_from_a_checkpoint_of_any_phase(saved_after, tmp_path):
+    sweep, whole, _ = swept()
+    state = sweep.init(*start())
+    for batch in batches()[:saved_after]:
+        state, _ = sweep.step(state, batch)
+    Checkpoints(tmp_path).save(saved_after, state)
+    step, resumed = Checkpoints(tmp_path).restore(like=sweep.init(*start(), round=saved_after))
+    for batch in batches()[step:]:
+        resumed, _ = sweep.step(resumed, batch)
+    for ours, theirs in zip(jax.tree.leaves(resumed.members), jax.tree.leaves(whole.members), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_network_that_is_not_there_is_refused():
+    sweep, state, _ = swept()
+    with pytest.raises(IndexError, match="from 0 to 11.*got 12"):
+        sweep.network(state, 12)

@@ -719,6 +719,8 @@ def test_slots_that_are_closed_have_no_certificate():
         ({"weight_decay": -0.1}, "weight_decay must be a number of at least 0, got -0.1"),
         ({"weight_decay": float("nan")}, "weight_decay must be .* got nan"),
         ({"weight_decay": True}, "weight_decay must be .* got True"),
+        ({"horizon": np.float32(10.5)}, "horizon must be a whole number .* got .*10.5"),
+        ({"horizon": jnp.int32(0)}, "horizon must be a whole number .* got .*0"),
         ({"learning_rates": ["a"]}, "must be a list of numbers, got"),
         ({"learning_rates": (1e-50, 1e-3)}, "from 1e-30 to 1e30.*got 1e-50"),
         ({"weight_decay": "a"}, "weight_decay must be .* got 'a'"),

@@ -1,0 +1,107 @@
+"""Ready rules for training networks: which rays to run, by the name of a rule and of a base.
+
+A *rule* is a set of options of `samuel.core.rays.Rays`. A *base* gives the directions; of each that can be asked for by
+name, it is known which learning rates people sweep for it and what else suits it. Adding a rule or a base is one entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from samuel.core.cover import Anytime, Watched
+from samuel.core.rays import Rays
+
+RULES: dict[str, dict[str, Any]] = {
+    "samuel": {
+        "cover": Watched(shortest=32, short=3),
+        "short_rates": "above",
+        "reference": "long",
+        "takeover": 0.8,
+        "collapse": 0.3,
+    },
+    "R": {"cover": Watched(short=0), "decay": "linear"},
+    "K": {"cover": Watched(shortest=32, short=3), "decay": "linear", "short_rates": "above", "takeover": 0.8},
+    "Kr": {
+        "cover": Watched(shortest=32, short=3),
+        "decay": "linear",
+        "short_rates": "above",
+        "takeover": 0.8,
+        "reference": "long",
+    },
+    "levels": {"cover": Anytime(shortest=32, levels=8), "combine": "steps", "newborns": "fresh", "lag": 0.0},
+    "theorem": {
+        "cover": Anytime(shortest=32, levels=8),
+        "scale": "max",
+        "newborns": "fresh",
+        "lag": 0.0,
+        "prior": 0.0,
+    },
+}
+"""What each rule sets apart from the defaults of `Rays`; `samuel.jax.samuel` says what it is for."""
+
+
+class Traits(NamedTuple):
+    """What usually goes with a base."""
+
+    decades: tuple[int, int]
+    """The usual candidate rates lie between these powers of ten."""
+    forgets: bool
+    """Whether old gradients stop to matter, so that blocks of different age can share its state."""
+    lag: float | None = None
+    """At which lag experts are judged, if not as the rule says: where nothing scales the steps, instability must be
+    seen sooner."""
+
+
+TRAITS = {
+    "adam": Traits((-6, 0), forgets=True),
+    "adagrad": Traits((-5, 1), forgets=False),
+    "momentum": Traits((-6, 0), forgets=True, lag=0.5),
+    "sgd": Traits((-5, 1), forgets=True, lag=0.5),
+}
+"""Of the bases with a name."""
+
+ANY_BASE = Traits((-6, 0), forgets=True, lag=0.5)
+"""What is assumed of a base that we know nothing about."""
+
+
+def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:
+    """Rates in steps of half a decade between two powers of ten.
+
+    >>> usual_rates(-2, 0)
+    (0.01, 0.0316, 0.1, 0.316, 1.0)
+    """
+    return tuple(float(f"{10 ** (half / 2):.3g}") for half in range(2 * lowest, 2 * highest + 1))
+
+
+def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str | None = None, **options: Any) -> Rays:
+    """The rays of a ready rule; options that are not None override it.
+
+    The rule "samuel" lets rates fall linearly to 0 and judges experts at a long lag where the horizon is known; where
+    it is not, rates fall as the root of time, and the lag is shorter.
+
+    Args:
+        rule: its name.
+        learning_rates: the candidates; the usual ones of the base if not given.
+        base: the name of the base; None for one that we know nothing about.
+        options: of `Rays`.
+
+    >>> follow("samuel", horizon=1000).decay, follow("samuel").decay
+    ('linear', 'sqrt')
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}")
+    traits = ANY_BASE if base is None else TRAITS[base]
+    defaults: dict[str, Any] = {}
+    if rule == "samuel":
+        known = options.get("horizon") is not None
+        # Judged at a long lag, larger rates look better: that is right only where they will fall to 0 in the end.
+        defaults = {"decay": "linear" if known else "sqrt", "lag": traits.lag or (0.9 if known else 0.8)}
+    if rule in ("levels", "theorem") and not traits.forgets:
+        defaults["base_state"] = "slots"
+    given = {name: value for name, value in options.items() if value is not None}
+    chosen = RULES[rule] | defaults | given
+    if not isinstance(chosen["cover"], Watched) and "takeover" not in given:
+        chosen.pop("takeover", None)  # there is no long block to take over from
+    rates = usual_rates(*traits.decades) if learning_rates is None else learning_rates
+    return Rays(learning_rates=rates, **chosen)
