@@ -10,6 +10,7 @@ a mean over the seeds, which decide the network, the batches and the permutation
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 from functools import partial
 from pathlib import Path
@@ -105,7 +106,15 @@ def main() -> None:
         shown = "never" if mean is None else f"{mean:.0f}"
         print(f"{name:28s} {100 * final.mean():11.2f} % ±{100 * error:4.2f} {shown:>14s}   {steps}", flush=True)
     if arguments.json:
-        facts = {"command": "python benchmarks/recovery.py", "seeds": arguments.seeds, "steps": STEPS, "shift": SHIFT}
+        facts = {
+            "command": f"python benchmarks/recovery.py --seeds {arguments.seeds} --json results/recovery.json",
+            "device": jax.devices()[0].device_kind,
+            "date": datetime.date.today().isoformat(),
+            "jax": jax.__version__,
+            "seeds": arguments.seeds,
+            "steps": STEPS,
+            "shift": SHIFT,
+        }
         arguments.json.write_text(json.dumps(facts | {"optimizers": rows}, indent=1) + "\n")
 
 

@@ -27,6 +27,7 @@ from samuel.jax.population import (
     numbers,
     only_if,
     parameters_of,
+    refuse_used_up,
     shape_of_row,
     usable,
 )
@@ -258,6 +259,7 @@ class Experts:
     def _check_state(self, state: ExpertsState) -> None:
         if not isinstance(state, ExpertsState):
             raise TypeError(f"state must be an ExpertsState, as init and step return it, got {type(state).__name__}")
+        refuse_used_up(state.members)
         rows = self.placement.rows(self.count)
         shape = (self.slots, len(self.prior))
         found = {leaf.shape[:1] for leaf in jax.tree.leaves(state.members)}

@@ -275,6 +275,15 @@ def write_row(tree: Tree, index: Any, value: Tree) -> Tree:
     )
 
 
+def refuse_used_up(members: Member) -> None:
+    """An error for members whose memory an earlier step has taken over."""
+    if any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in jax.tree.leaves(members)):
+        raise ValueError(
+            "this state was used up by an earlier step: go on with the one that step returned, or make the engine with "
+            "donate=False to keep old ones"
+        )
+
+
 def shape_of_row(tree: Tree) -> Tree:
     """Shapes and dtypes of one row of stacked arrays."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), tree)

@@ -21,6 +21,7 @@ from samuel.jax.population import (
     key_of,
     learning_rates_of,
     parameters_of,
+    refuse_used_up,
     shape_of_row,
 )
 
@@ -191,6 +192,7 @@ class Sweep:
     def _check_state(self, state: SweepState) -> None:
         if not isinstance(state, SweepState):
             raise TypeError(f"state must be a SweepState, as init and step return it, got {type(state).__name__}")
+        refuse_used_up(state.members)
         rows = self.placement.rows(self.count(self.phase(state)))
         found = {leaf.shape[:1] for leaf in jax.tree.leaves(state.members)}
         if found != {(rows,)}:

@@ -168,3 +168,11 @@ def test_a_network_that_is_not_there_is_refused():
     sweep, state, _ = swept()
     with pytest.raises(IndexError, match="from 0 to 11.*got 12"):
         sweep.network(state, 12)
+
+
+def test_a_state_that_a_step_has_used_up_is_refused_in_words():
+    sweep = Sweep(loss_of, "sgd", PHASES[:1])
+    state = sweep.init(*start())
+    sweep.step(state, batches()[0])
+    with pytest.raises(ValueError, match="used up by an earlier step"):
+        sweep.step(state, batches()[1])
