@@ -8,12 +8,13 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from samuel.core import weights as mw
 from samuel.core.arrays import is_traced
 from samuel.core.cover import Cover
-from samuel.core.rays import Certificate, RaysState, certify
+from samuel.core.rays import Certificate, Rays, RaysState, certify
 from samuel.core.rules import follow
 from samuel.jax import bases
 from samuel.jax.vectors import MULTIPLE, pack, products, take_step, unpack, unstacked
@@ -151,6 +152,9 @@ def samuel(
     decay_rate = _checked_decay(weight_decay)
     anchors_in = _checked_dtype(anchor_dtype)
 
+    shapes_seen: set[tuple[tuple[int, ...], ...]] = set()
+    """Of the parameters that `init` was called with; packed vectors do not tell."""
+
     def in_one() -> bool:
         return jax.device_count() == 1 if packed is None else packed
 
@@ -160,6 +164,7 @@ def samuel(
 
     def init(params: optax.Params) -> SamuelState:
         _refuse_parameters(params)
+        shapes_seen.add(_shapes(params))
         params = jax.tree.map(jnp.asarray, params)
         full = _at_least_float32(params)
         vector = pack(full) if in_one() else full
@@ -175,7 +180,13 @@ def samuel(
     def update(
         updates: optax.Updates, state: SamuelState, params: optax.Params | None = None, **extra: Any
     ) -> tuple[optax.Updates, SamuelState]:
+        _refuse_other_state(state, plan)
         _refuse_mismatch(updates, state, params, in_one())
+        if shapes_seen and _shapes(params) not in shapes_seen:
+            raise ValueError(
+                f"the parameters have the shapes {_shapes(params)}, but the optimizer was initialised for "
+                f"{' or '.join(map(str, shapes_seen))}"
+            )
         params = jax.tree.map(jnp.asarray, params)
         gradient, full = _at_least_float32(updates), _at_least_float32(params)
         vector = pack(gradient) if in_one() else gradient
@@ -346,12 +357,30 @@ def _fit(change: Any, rounding: Any, params: Any) -> tuple[Any, Any]:
 
 def _refuse_parameters(params: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
+        dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+        if not jnp.issubdtype(dtype, jnp.floating):
             raise TypeError(
-                f"samuel trains floating-point parameters, got {jnp.asarray(leaf).dtype} at "
+                f"samuel trains floating-point parameters, got {dtype} at "
                 f"params{jax.tree_util.keystr(path)}; leave it out with optax.masked, or for complex parameters wrap "
                 "the optimizer in optax.contrib.split_real_and_imaginary"
             )
+
+
+def _shapes(tree: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(jnp.shape(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _refuse_other_state(state: Any, plan: Rays) -> None:
+    if not isinstance(state, SamuelState):
+        raise ValueError(f"state must be what this optimizer's init returned, got a {type(state).__name__}")
+    ours = {*plan.moving}, {*plan.kept}, (plan.slots, len(plan.learning_rates), plan.Q)
+    theirs = {*state.moving}, {*state.kept}, state.rays.weights.value.shape
+    if ours != theirs:
+        raise ValueError(
+            "the state was made by an optimizer with other options: it has the vectors "
+            f"{sorted(theirs[0] | theirs[1])} and weights of {theirs[2]} (slots, rates, Q), and this one needs "
+            f"{sorted(ours[0] | ours[1])} and {ours[2]}"
+        )
 
 
 def _refuse_mismatch(updates: Any, state: SamuelState, params: Any, packed: bool) -> None:

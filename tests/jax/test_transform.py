@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from samuel.jax import Anytime, Geometric, Watched, certificate, learning_rate, samuel, shifts, weights
+from samuel.jax import Anytime, Chosen, Fixed, Geometric, Watched, certificate, learning_rate, samuel, shifts, weights
 
 ROOT = Path(__file__).parents[2]
 RULES = ("samuel", "levels", "theorem", "R", "K", "Kr")
@@ -757,9 +757,19 @@ def test_gradients_and_parameters_that_do_not_fit_are_refused(gradients, params,
 @pytest.mark.parametrize("packed", [True, False])
 def test_parameters_of_another_shape_than_at_the_start_are_refused(packed):
     optimizer = make(packed=packed)
-    other = {"w": jnp.zeros(5000), "v": jnp.ones(3)}
-    with pytest.raises(ValueError, match="parameters have"):
-        optimizer.update(other, optimizer.init(start()), other)
+    state = optimizer.init(start())
+    for size in (len(start()["w"]) + 1, 5000):  # a few more numbers fit into packed vectors
+        other = start() | {"w": jnp.zeros(size)}
+        with pytest.raises(ValueError, match="parameters have"):
+            optimizer.update(other, state, other)
+
+
+def test_a_state_of_another_optimizer_is_refused():
+    optimizer = make()
+    others = (optax.adam(1e-3), samuel("adam", (1e-3, 1e-2, 1e-1), rule="levels"), make(learning_rates=(0.1,)))
+    for other, message in zip(others, ("what this optimizer's init", "other options", "other options"), strict=True):
+        with pytest.raises(ValueError, match=message):
+            optimizer.update(start(), other.init(start()), start())
 
 
 def test_parameters_that_are_not_floats_are_refused_with_their_path():
@@ -775,7 +785,12 @@ def test_a_mask_that_does_not_fit_the_parameters_is_refused():
         optimizer.update(start(), optimizer.init(start()), start())
 
 
-def test_every_cover_can_be_used():
-    for cover in (Geometric(horizon=16, shortest=4), Anytime(4, levels=2)):
-        optimizer = samuel("sgd", (0.01, 0.1), rule="theorem", cover=cover)
-        assert jax.eval_shape(optimizer.init, start()).rays.count.shape == (cover.slots(16),)
+@pytest.mark.parametrize("rule", ["samuel", "theorem"])
+@pytest.mark.parametrize(
+    "cover", [Watched(4, short=1), Geometric(16, shortest=4), Anytime(4, levels=2), Fixed(8), Chosen((6, 20))], ids=str
+)
+def test_every_cover_can_be_used(cover, rule):
+    params, state = Loop(samuel("sgd", (0.01, 0.1), rule=rule, cover=cover)).run()
+    assert state.rays.count.shape == (cover.slots(16),)
+    assert float(weights(state).sum()) == pytest.approx(1, abs=1e-5)
+    assert final_loss(params) < 0.5 * final_loss(start())
