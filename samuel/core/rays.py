@@ -41,7 +41,7 @@ import numpy as np
 from samuel.core import certificate
 from samuel.core import weights as mw
 from samuel.core.arrays import Array, constant, is_traced, matmul, namespace
-from samuel.core.cover import AllIntervals, Chosen, Cover, Watched
+from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Watched
 
 CAUTION = 4.0
 """Under `scale="rms"`, gains of this many times their root mean square move a weight as far as it can go."""
@@ -644,6 +644,11 @@ def _check(rays: Rays) -> None:
     if not isinstance(rays.cover, Cover) or isinstance(rays.cover, AllIntervals):
         raise ValueError(
             f"cover must be one of Watched, Anytime, Geometric, Fixed or Chosen from samuel.core, got {rays.cover!r}"
+        )
+    if isinstance(rays.cover, Anytime) and rays.cover.levels is None:
+        raise ValueError(
+            f"every level of a cover costs copies of the parameters, and {rays.cover!r} has no last one: "
+            f"say how many, as in Anytime(shortest={rays.cover.shortest}, levels=8)"
         )
     if not isinstance(rays.Q, int) or isinstance(rays.Q, bool) or rays.Q < 1:
         raise ValueError(f"Q must be a whole number of at least 1, got {rays.Q!r}")

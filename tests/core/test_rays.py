@@ -596,6 +596,7 @@ def test_replaced_weights_are_the_callers_and_what_ended_is_remembered():
         ({"scale": -1.0}, r"scale.*-1\.0"),
         ({"lag": 1.0}, r"lag.*1\.0"),
         ({"takeover": -0.1}, r"takeover.*-0\.1"),
+        ({"cover": Anytime(4)}, r"has no last one.*levels=8"),
         ({"takeover": 0.5, "cover": Anytime(4, levels=3)}, r"takeover is for.*Anytime"),
         ({"collapse": 2}, "collapse.*2"),
         ({"newborns": "warm"}, "'warm'"),
