@@ -42,6 +42,7 @@ from samuel.core import certificate
 from samuel.core import weights as mw
 from samuel.core.arrays import Array, constant, is_traced, matmul, namespace
 from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Watched
+from samuel.core.options import one_of
 
 CAUTION = 4.0
 """Under `scale="rms"`, gains of this many times their root mean square move a weight as far as it can go."""
@@ -638,9 +639,7 @@ def _check(rays: Rays) -> None:
         ("short_rates", ("all", "above")),
         ("base_state", ("shared", "slots")),
     ):
-        value = getattr(rays, name)
-        if value not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        one_of(name, getattr(rays, name), allowed)
     if not isinstance(rays.cover, Cover) or isinstance(rays.cover, AllIntervals):
         raise ValueError(
             f"cover must be one of Watched, Anytime, Geometric, Fixed or Chosen from samuel.core, got {rays.cover!r}"

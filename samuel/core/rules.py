@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from samuel.core.cover import Anytime, Watched
+from samuel.core.options import one_of
 from samuel.core.rays import Rays
 
 RULES: dict[str, dict[str, Any]] = {
@@ -89,8 +90,7 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     >>> follow("samuel", horizon=1000).decay, follow("samuel").decay
     ('linear', 'sqrt')
     """
-    if rule not in RULES:
-        raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}, got {rule!r}")
+    one_of("rule", rule, tuple(RULES))
     traits = ANY_BASE if base is None else TRAITS[base]
     defaults: dict[str, Any] = {}
     if rule == "samuel":

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from samuel.core import Anytime, Chosen, Cover, Full, combine
 from samuel.core import weights as mw
 from samuel.core.arrays import where_needed
+from samuel.core.options import one_of, refuse_blind_sampling
 from samuel.jax.placement import placed
 from samuel.jax.population import (
     Member,
@@ -176,14 +177,10 @@ class Experts:
         within: Literal["map", "scan"] = "map",
         donate: bool = True,
     ) -> None:
-        _one_of("feedback", feedback, FEEDBACK)
-        _one_of("combine", combine, COMBINE)
-        _one_of("newborns", newborns, NEWBORNS)
-        if combine == "sample" and feedback != "full":
-            raise ValueError(
-                f"combine='sample' needs feedback='full', got {feedback!r}: measured by one gradient at the sampled "
-                "point, the expert that was drawn always has gain 0"
-            )
+        one_of("feedback", feedback, FEEDBACK)
+        one_of("combine", combine, COMBINE)
+        one_of("newborns", newborns, NEWBORNS)
+        refuse_blind_sampling(combine, feedback)
         self.cover, self.feedback, self.combine, self.newborns = cover, feedback, combine, newborns
         self.slots = _slots(cover, rounds)
         hyperparameters = _hyperparameters(hyperparameters)
@@ -502,11 +499,6 @@ class Experts:
     def _hyper_of(self, rows: jax.Array) -> dict[str, jax.Array]:
         columns = {name: jnp.asarray(column, dtype=float) for name, column in self._hyper.items()}
         return {name: column[rows % len(self.prior)] for name, column in columns.items()}
-
-
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
 def _slots(cover: Any, rounds: Any) -> int:

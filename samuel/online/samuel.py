@@ -13,6 +13,7 @@ import numpy as np
 from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
 from samuel.core import weights as mw
 from samuel.core.arrays import Array, along_slots, constant, is_traced, namespace, where_needed
+from samuel.core.options import one_of, refuse_blind_sampling
 from samuel.online.bases.adagrad import Adagrad
 from samuel.online.bases.base import Base, Group, check_learning_rate
 from samuel.online.domains import Domain
@@ -355,14 +356,10 @@ class Samuel(Learner):
         **options: Any,
     ) -> None:
         dim, domain = check_place(dim, domain)
-        _one_of("feedback", feedback, FEEDBACK)
-        _one_of("combine", combine, COMBINE)
-        _one_of("newborns", newborns, NEWBORNS)
-        if combine == "sample" and feedback != "full":
-            raise ValueError(
-                f"combine='sample' needs feedback='full', got {feedback!r}: measured by one gradient at the sampled "
-                "point, the expert that was drawn always has gain 0 and the others have the wrong sign on average"
-            )
+        one_of("feedback", feedback, FEEDBACK)
+        one_of("combine", combine, COMBINE)
+        one_of("newborns", newborns, NEWBORNS)
+        refuse_blind_sampling(combine, feedback)
         if gradient_bound is not None:
             gradient_bound = _positive("gradient_bound", gradient_bound)
         if gradient_bound is not None and not domain.bounded:
@@ -397,11 +394,6 @@ class Samuel(Learner):
     def weights(self) -> Any:
         """How the decision is made up: the weight of each expert, shape `(*streams, slots, experts)`."""
         return self._state.p.copy()
-
-
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
 def _experts(

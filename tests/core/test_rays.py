@@ -1,7 +1,6 @@
 """Rays against the same rule with explicit points, in every library; and what holds whatever the options are."""
 
 import functools
-import math
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
@@ -474,109 +473,6 @@ def test_a_block_that_becomes_the_longest_carries_every_rate():
     rays = Rays(RATES, Anytime(4, levels=3), short_rates="above", lag=0.0)
     *_, last = story(rays, BASES["plain"], rounds=8)
     assert (mw.shares(last.after[3].weights)[1] > 0).all()
-
-
-def test_short_blocks_of_a_watched_run_say_what_is_ahead():
-    np.testing.assert_allclose(Watched(4, short=2).ahead(5, 3), [3 / 4, 3 / 8, 1.0])
-
-
-# Covers
-
-
-@pytest.mark.parametrize("cover", [*COVERS, Anytime(1, levels=1)], ids=str)
-def test_covers_say_the_same_of_blocks_starts_and_what_is_ahead(cover):
-    slots = cover.slots(300)
-    assert slots == cover.slots(2**31)
-
-    def both(t):
-        return cover.starts(t, slots), cover.ahead(t, slots)
-
-    compiled = jax.jit(both)
-    for t in (0, 1, 4, 5, 7, 8, 25, 30, 31, 40, 64, 90, 99, 128, 250):
-        begun, ahead = map(np.asarray, both(t))
-        assert begun.shape == ahead.shape == (slots,)
-        for slot in range(slots):
-            block = cover.block(slot, t)
-            assert bool(begun[slot]) == (block is not None and block[0] == t)
-            if block is not None:
-                first, length = block
-                assert first <= t < first + length
-                assert ahead[slot] == pytest.approx(1 - (t - first) / length)
-        for starts, left in (compiled(np.int32(t)), both(torch.tensor(t)), both(np.asarray(t))):
-            assert np.array_equal(np.asarray(starts), begun)
-            np.testing.assert_allclose(np.asarray(left), ahead, rtol=1e-6)
-
-
-@given(st.sampled_from(COVERS), st.integers(0, 299), st.integers(0, 299))
-def test_tiles_of_every_cover_begin_where_a_block_begins(cover, a, b):
-    first, last = min(a, b), max(a, b)
-    tiles = list(cover.tile(first, last))
-    assert [t for tile in tiles for t in range(tile.first, tile.last + 1)] == list(range(first, last + 1))
-    for tile in tiles:
-        if tile.slot is None:
-            assert not cover.starts_at(tile.first)
-        else:
-            start, length = cover.block(tile.slot, tile.first)
-            assert start == tile.first
-            assert tile.last < start + length
-
-
-def test_a_watched_run_is_one_block_and_short_ones_beside_it():
-    cover = Watched(shortest=4, short=2)
-    assert [cover.starts_at(t) for t in (0, 1, 4, 8, 12)] == [[0, 1, 2], [], [0], [0, 1], [0]]
-    assert [tuple(tile) for tile in cover.tile(0, 10**6)] == [(2, 0, 10**6)]
-    assert [tuple(tile) for tile in cover.tile(7, 17)] == [(None, 7, 7), (1, 8, 15), (1, 16, 17)]
-    assert Watched(short=0).slots(1000) == 1
-
-
-def test_limited_levels_repeat_their_longest_block():
-    cover = Anytime(shortest=4, levels=3)
-    assert [cover.slots(rounds) for rounds in (1, 8, 16, 10**6)] == [1, 2, 3, 3]
-    assert [cover.block(2, t) for t in (15, 16, 31, 1000)] == [None, (16, 16), (16, 16), (992, 16)]
-    assert Geometric(horizon=100, shortest=5, levels=2).slots(100) == 2
-
-
-# Weights that start from priors of their own, or from the caller's values
-
-
-def test_an_expert_of_no_prior_takes_no_part_until_its_slot_restarts():
-    priors = np.array([[1.0, 0.5], [2.0, 0.0]])
-    weights = mw.restart(mw.begin(priors[0], slots=2, Q=3, bound=1.0), np.array([True, True]), priors)
-    np.testing.assert_allclose(mw.shares(weights), priors / 3.5)
-    assert float(weights.started) == pytest.approx(3 * 3.5)
-    weights, _ = mw.judge(weights, np.array([[0.1, 0.2], [-0.3, 0.9]]))
-    assert mw.alive(weights).tolist() == [[True, True], [True, False]]
-    weights = mw.restart(weights, np.array([False, True]), priors + 1)
-    assert mw.alive(weights).all()
-
-
-@given(st.lists(st.tuples(st.floats(0.01, 9.0), st.booleans()), min_size=1, max_size=8), st.booleans())
-def test_priors_per_slot_are_the_priors_of_their_slots(rounds, inherit):
-    """Rows that are all alike must do what one row does."""
-    prior, everyone = np.array([1.0, 0.25]), np.array([True, True])
-    one = rows = mw.restart(mw.begin(prior, slots=2, Q=3, bound=9.0), everyone, prior)
-    for gain, second in rounds:
-        gains, starts = np.array([[gain, -gain], [0.0, gain]]), np.array([True, second])
-        one, rows = (mw.judge(weights, gains)[0] for weights in (one, rows))
-        one = mw.restart(one, starts, prior, inherit)
-        rows = mw.restart(rows, starts, np.tile(prior, (2, 1)), inherit)
-        for ours, theirs in zip(rows, one, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
-
-
-def test_replaced_weights_are_the_callers_and_what_ended_is_remembered():
-    prior = np.ones(2)
-    weights = mw.restart(mw.begin(prior, slots=2, Q=2, bound=1.0), np.array([True, True]), prior)
-    weights, _ = mw.judge(weights, np.array([[0.5, -0.5], [1.0, 0.0]]))
-    total = mw.log_total(weights)
-    new = np.stack([np.zeros((2, 2)), np.array([[0.5, 0.25], [0.0, 0.0]])])
-    after = mw.replace(weights, np.array([False, True]), new)
-    assert np.array_equal(after.value[0], weights.value[0])
-    assert np.array_equal(after.value[1], new[1])
-    assert mw.alive(after).tolist() == [[True, True], [True, False]]
-    assert mw.shares(after).sum() == pytest.approx(1.0)
-    entered = math.log(0.75) + float(weights.log_unit)
-    assert float(mw.log_total(after)) == pytest.approx(np.logaddexp(total, entered))
 
 
 # Refusals

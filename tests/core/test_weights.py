@@ -199,3 +199,46 @@ def test_more_slots_change_nothing_until_they_open():
 )
 def test_number_of_rates(given_, Q_):
     assert mw.number_of_rates(**given_) == Q_
+
+
+# Weights that start from priors of their own, or from the caller's values
+
+
+def test_an_expert_of_no_prior_takes_no_part_until_its_slot_restarts():
+    priors = np.array([[1.0, 0.5], [2.0, 0.0]])
+    weights = mw.restart(mw.begin(priors[0], slots=2, Q=3, bound=1.0), np.array([True, True]), priors)
+    np.testing.assert_allclose(mw.shares(weights), priors / 3.5)
+    assert float(weights.started) == pytest.approx(3 * 3.5)
+    weights, _ = mw.judge(weights, np.array([[0.1, 0.2], [-0.3, 0.9]]))
+    assert mw.alive(weights).tolist() == [[True, True], [True, False]]
+    weights = mw.restart(weights, np.array([False, True]), priors + 1)
+    assert mw.alive(weights).all()
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 9.0), st.booleans()), min_size=1, max_size=8), st.booleans())
+def test_priors_per_slot_are_the_priors_of_their_slots(rounds, inherit):
+    """Rows that are all alike must do what one row does."""
+    prior, everyone = np.array([1.0, 0.25]), np.array([True, True])
+    one = rows = mw.restart(mw.begin(prior, slots=2, Q=3, bound=9.0), everyone, prior)
+    for gain, second in rounds:
+        gains, starts = np.array([[gain, -gain], [0.0, gain]]), np.array([True, second])
+        one, rows = (mw.judge(weights, gains)[0] for weights in (one, rows))
+        one = mw.restart(one, starts, prior, inherit)
+        rows = mw.restart(rows, starts, np.tile(prior, (2, 1)), inherit)
+        for ours, theirs in zip(rows, one, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_replaced_weights_are_the_callers_and_what_ended_is_remembered():
+    prior = np.ones(2)
+    weights = mw.restart(mw.begin(prior, slots=2, Q=2, bound=1.0), np.array([True, True]), prior)
+    weights, _ = mw.judge(weights, np.array([[0.5, -0.5], [1.0, 0.0]]))
+    total = mw.log_total(weights)
+    new = np.stack([np.zeros((2, 2)), np.array([[0.5, 0.25], [0.0, 0.0]])])
+    after = mw.replace(weights, np.array([False, True]), new)
+    assert np.array_equal(after.value[0], weights.value[0])
+    assert np.array_equal(after.value[1], new[1])
+    assert mw.alive(after).tolist() == [[True, True], [True, False]]
+    assert mw.shares(after).sum() == pytest.approx(1.0)
+    entered = math.log(0.75) + float(weights.log_unit)
+    assert float(mw.log_total(after)) == pytest.approx(np.logaddexp(total, entered))
