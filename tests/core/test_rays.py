@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from samuel.core import AllIntervals, Anytime, Chosen, Fixed, Geometric, Watched
 from samuel.core import weights as mw
-from samuel.core.arrays import namespace
+from samuel.core.arrays import matmul, namespace
 from samuel.core.rays import SETTLED, Rays, certify
 from samuel.core.rules import RULES, follow
 from tests.core.plain_rays import Adagrad, Plain, PlainRays
@@ -46,13 +46,13 @@ def hold(rays, base, carry, gradient):
     """One round: four lines for the basis, one for the base's memory."""
     x, basis, memory, state = carry
     xp, moving = namespace(x), len(rays.moving)
-    state, moves = rays.advance(state, basis @ gradient)
+    state, moves = rays.advance(state, matmul(basis, gradient))
     stepped = [base.direction(own, gradient) for own in memory]
     directions, memory = (xp.stack(parts) for parts in zip(*stepped, strict=True))
-    x = x + moves.difference @ basis + moves.along @ directions
-    moved = moves.keep[:, None] * basis[:moving] + moves.enter @ directions
+    x = x + matmul(moves.difference, basis) + matmul(moves.along, directions)
+    moved = moves.keep[:, None] * basis[:moving] + matmul(moves.enter, directions)
     basis = xp.concat([moved, basis[moving:]])
-    basis = xp.where(moves.due, moves.rewrite @ basis, basis)
+    basis = xp.where(moves.due, matmul(moves.rewrite, basis), basis)
     anew = moves.restarted if rays.base_state == "slots" else moves.reset[None]
     return (x, basis, xp.where(anew[:, None], 0.0, memory), state), moves
 
