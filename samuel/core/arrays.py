@@ -35,6 +35,21 @@ def is_traced(array: Array) -> bool:
     return jax is not None and isinstance(array, jax.core.Tracer)
 
 
+def is_deferred(array: Array) -> bool:
+    """Whether the values of an array are unknown now, or asking for them would make us wait for a device.
+
+    >>> import numpy as np
+    >>> is_deferred(np.ones(2))
+    False
+    """
+    if isinstance(array, np.ndarray | np.generic):
+        return False
+    if is_traced(array):
+        return True
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor) and array.device.type != "cpu"
+
+
 def where_needed(needed: Array, repair: Callable[..., Any], *operands: Any) -> Any:
     """`repair(*operands)`, skipped where nothing needs it.
 
@@ -108,12 +123,43 @@ def inner(points: Array, vector: Array) -> Array:
 
 def constant(table: np.ndarray, like: Array) -> Array:
     """A table of numbers as an array of the library, dtype and device of another."""
-    if type(like) is np.ndarray:
+    if isinstance(like, np.ndarray | np.generic):
         return table.astype(like.dtype, copy=False)
     xp = namespace(like)
     if xp.__name__.startswith("jax"):
         return xp.asarray(table, dtype=like.dtype)
-    return xp.asarray(table, dtype=like.dtype, device=like.device)
+    return _on_device(table, like, like.dtype)
+
+
+def beside(table: np.ndarray, like: Array) -> Array:
+    """A table as an array of the library and device of another, in its own dtype.
+
+    >>> import numpy as np
+    >>> beside(np.arange(2), np.zeros(3, np.float32))
+    array([0, 1])
+    """
+    if isinstance(like, int | np.ndarray | np.generic):
+        return table
+    xp = namespace(like)
+    if xp.__name__.startswith("jax"):
+        return xp.asarray(table)
+    return _on_device(table, like, None)
+
+
+_tables: dict[Any, Any] = {}
+"""Tables that torch has on a device: copying one there again would make the host wait for the device."""
+
+
+def _on_device(table: np.ndarray, like: Array, dtype: Any) -> Array:
+    import torch
+
+    if like.device.type == "cpu" or type(like) is not torch.Tensor:  # or one that only stands for a tensor
+        # A copy, because torch does not take what is not to be written.
+        return torch.asarray(table.copy(), dtype=dtype, device=like.device)
+    key = (table.tobytes(), table.dtype, table.shape, dtype, like.device)
+    if key not in _tables:
+        _tables[key] = torch.asarray(table.copy(), dtype=dtype, device=like.device)
+    return _tables[key]
 
 
 def matmul(a: Array, b: Array) -> Array:

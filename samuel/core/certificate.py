@@ -17,7 +17,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from samuel.core.arrays import Array, along_slots, namespace
+import numpy as np
+
+from samuel.core.arrays import Array, along_slots, constant, namespace
 from samuel.core.weights import Weights, log_values
 
 
@@ -52,7 +54,7 @@ def rates_alive(bound_then: Array, bound_now: Array, Q: int) -> Array:
     """
     xp = namespace(bound_then)
     bound_then = bound_then[..., None]
-    rates = 2.0 ** -xp.arange(1, Q + 1, dtype=bound_then.dtype) / xp.where(bound_then > 0, bound_then, 1.0)
+    rates = constant(0.5 ** np.arange(1, Q + 1), bound_then) / xp.where(bound_then > 0, bound_then, 1.0)
     fits = (rates * bound_now[..., None] < 0.75) & (bound_then > 0)  # powers of two apart: 1/2 fits, 1 does not
     return xp.where(fits, rates, math.nan)
 

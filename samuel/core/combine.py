@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from samuel.core.arrays import Array, matmul, namespace
+from samuel.core.arrays import Array, beside, matmul, namespace
 
 
 def average(points: Array, p: Array) -> Array:
@@ -60,7 +60,7 @@ def draw(p: Array, chance: Array) -> Array:
     flat = _flat(p)
     passed = xp.cumulative_sum(flat, axis=-1) <= chance[..., None]
     # Rounding may leave the last sum below the number drawn: stay at the last expert that has any weight.
-    places = xp.arange(flat.shape[-1])
+    places = beside(np.arange(flat.shape[-1]), flat)
     last = xp.max(xp.where(flat > 0, places, xp.zeros_like(places)), axis=-1)
     return xp.minimum(xp.sum(xp.astype(passed, places.dtype), axis=-1), last)
 
@@ -69,7 +69,7 @@ def pick(points: Array, place: Array) -> Array:
     """The point at a place counted along slots and experts, one per stream."""
     xp = namespace(points)
     flat = xp.reshape(points, (*points.shape[:-3], -1, points.shape[-1]))
-    chosen = place[..., None] == xp.arange(flat.shape[-2])
+    chosen = place[..., None] == beside(np.arange(flat.shape[-2]), flat)
     return xp.sum(xp.where(chosen[..., None], flat, xp.zeros_like(flat)), axis=-2)
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from samuel.core.arrays import Array, namespace
+from samuel.core.arrays import Array, beside, namespace
 
 
 class Tile(NamedTuple):
@@ -75,7 +75,7 @@ class Cover(ABC):
         >>> Fixed(every=4).ahead(3, 1)
         array([0.25])
         """
-        return _beside(t, np.ones(slots))
+        return beside(np.ones(slots), t)
 
     def starts_at(self, t: int) -> list[int]:
         """The slots that start a block at `t`, the one with the longest block last.
@@ -125,7 +125,7 @@ class _Levels(Cover):
         return self.shortest * 2**slot
 
     def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
-        lengths = _beside(t, _lengths(self.shortest, slots))
+        lengths = beside(_lengths(self.shortest, slots), t)
         return 1 - (t % lengths) / lengths
 
     @property
@@ -167,7 +167,7 @@ class Geometric(_Levels):
         return _at_most(self.levels, 1 + max(0, math.ceil(math.log2(self.horizon / self.shortest))))
 
     def starts(self, t: Array, slots: int) -> Array:
-        return t % _beside(t, _lengths(self.shortest, slots)) == 0
+        return t % beside(_lengths(self.shortest, slots), t) == 0
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         length = self.length(slot)
@@ -201,8 +201,8 @@ class Anytime(_Levels):
         return _at_most(self.levels, max(1, (max(1, rounds) // self.shortest).bit_length()))
 
     def starts(self, t: Array, slots: int) -> Array:
-        lengths = _beside(t, _lengths(self.shortest, slots))
-        openings = _beside(t, _openings(self.shortest, slots))
+        lengths = beside(_lengths(self.shortest, slots), t)
+        openings = beside(_openings(self.shortest, slots), t)
         return (t % lengths == 0) & (t >= openings)
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
@@ -234,7 +234,7 @@ class Fixed(_Levels):
         return 1
 
     def starts(self, t: Array, slots: int) -> Array:
-        return t % _beside(t, _lengths(self.shortest, 1)) == 0
+        return t % beside(_lengths(self.shortest, 1), t) == 0
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         return t - t % self.shortest, self.shortest
@@ -265,7 +265,7 @@ class Chosen(Cover):
         return 1
 
     def starts(self, t: Array, slots: int) -> Array:
-        hit = _beside(t, np.asarray(self.rounds)) == t
+        hit = beside(np.asarray(self.rounds), t) == t
         return namespace(hit).any(hit)[None]
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
@@ -274,12 +274,12 @@ class Chosen(Cover):
         return first, (later[0] - first) if later else _FOREVER
 
     def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
-        begun = _beside(t, np.asarray(self.rounds)) <= t
+        begun = beside(np.asarray(self.rounds), t) <= t
         here = namespace(begun).sum(begun) - 1  # the place of the block that runs now
         firsts = np.asarray(self.rounds)
         last = _FOREVER if horizon is None else max(1, horizon - firsts[-1])
         lengths = np.append(np.diff(firsts), last).astype(float)
-        length, first = _beside(t, lengths)[here], _beside(t, firsts)[here]
+        length, first = beside(lengths, t)[here], beside(firsts, t)[here]
         left = 1 - (t - first) / length
         return (left * (left > 0))[None]  # 0 beyond the horizon
 
@@ -316,7 +316,7 @@ class Watched(Cover):
 
     def starts(self, t: Array, slots: int) -> Array:
         lengths = np.append(_lengths(self.shortest, slots - 1), np.iinfo(np.int32).max)
-        return t % _beside(t, lengths) == 0
+        return t % beside(lengths, t) == 0
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         length = self.length(slot)
@@ -324,7 +324,7 @@ class Watched(Cover):
 
     def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
         long = float(_FOREVER if horizon is None else horizon)
-        lengths = _beside(t, np.append(_lengths(self.shortest, slots - 1).astype(float), long))
+        lengths = beside(np.append(_lengths(self.shortest, slots - 1).astype(float), long), t)
         return 1 - (t % lengths) / lengths
 
 
@@ -353,7 +353,7 @@ class AllIntervals(Cover):
         return self.horizon
 
     def starts(self, t: Array, slots: int) -> Array:
-        return _beside(t, np.arange(slots)) == t
+        return beside(np.arange(slots), t) == t
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         return (slot, self.horizon - slot) if t >= slot else None
@@ -370,13 +370,6 @@ def _at_most(levels: int | None, needed: int) -> int:
 def _positive(name: str, value: Any) -> None:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-
-def _beside(t: Array, table: np.ndarray) -> Array:
-    """The table as an array of the library that `t` belongs to."""
-    if isinstance(t, int | np.ndarray | np.generic):
-        return table
-    return namespace(t).asarray(table.copy())  # a copy, because torch does not take what is not to be written
 
 
 @lru_cache(maxsize=256)

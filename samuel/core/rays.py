@@ -40,7 +40,7 @@ import numpy as np
 
 from samuel.core import certificate
 from samuel.core import weights as mw
-from samuel.core.arrays import Array, constant, is_traced, matmul, namespace
+from samuel.core.arrays import Array, beside, constant, is_deferred, is_traced, matmul, namespace
 from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Watched
 from samuel.core.options import one_of
 
@@ -342,16 +342,18 @@ class Rays:
         over = (since >= state.length) if self.watched else xp.zeros_like(shift)
         reset = shift | over
         starts = xp.asarray(self.cover.starts(self._clock(state) + 1, self.slots))
-        opens = (starts & ~reset) | (xp.asarray(self.cover.starts(since * 0, self.slots)) & reset)
         restarted = starts | reset
-        new_weights = self._reborn(weights, p, long, restarted, opens, reset)
-        stays = ~restarted
-        born_at = self._birthplaces(p, y_after, anchors, sums, stays, reset)
-        new_anchors = xp.where(restarted[:, None], born_at, anchors)
-        new_sums = xp.where(restarted[:, None], xp.zeros_like(sums), sums)
-        new_p = mw.shares(new_weights)
+        quiet = not is_deferred(restarted) and not bool(xp.any(restarted))
+        if quiet:  # most rounds, and where we may look, most of the work is saved
+            new_weights, new_anchors, new_sums, y_new = weights, anchors, sums, y_after
+        else:
+            opens = (starts & ~reset) | (xp.asarray(self.cover.starts(since * 0, self.slots)) & reset)
+            new_weights = self._reborn(weights, p, long, restarted, opens, reset)
+            born_at = self._birthplaces(p, y_after, anchors, sums, ~restarted, reset)
+            new_anchors = xp.where(restarted[:, None], born_at, anchors)
+            new_sums = xp.where(restarted[:, None], xp.zeros_like(sums), sums)
+            y_new = self._decision(mw.shares(new_weights), new_anchors, new_sums)
         if self.combine == "points":
-            y_new = matmul(xp.sum(new_p, axis=-1), new_anchors) - matmul(matmul(new_p, rates), new_sums)
             difference = y_new - y
             along = matmul(y_new[: len(self.moving)], enter)
         else:
@@ -363,7 +365,7 @@ class Rays:
             keep=self._keep(dots),
             enter=enter,
             due=xp.any(restarted),
-            rewrite=self._rewrite(new_anchors, new_sums, y_after, restarted),
+            rewrite=self._unchanged(dots) if quiet else self._rewrite(new_anchors, new_sums, y_after, restarted),
             restarted=restarted,
             reset=reset,
         )
@@ -372,19 +374,23 @@ class Rays:
         length = state.length
         if self.horizon is not None:
             left = self.horizon - round
-            again = xp.where(left > 0, left, xp.asarray(self.horizon, dtype=left.dtype))
+            again = xp.where(left > 0, left, xp.zeros_like(left) + self.horizon)
             length = xp.where(reset, xp.astype(again, length.dtype), length)
-        now = xp.log(self._mean_rate(new_p, self._long(new_weights)))
+        if not quiet:
+            now = xp.log(self._mean_rate(mw.shares(new_weights), self._long(new_weights)))
+            slow = xp.where(reset, now, slow)
+            square, count = (xp.where(restarted[:, None], 0.0, square), xp.where(restarted, 0.0, count))
+            ledger = certificate.turn_page(ledger, restarted, new_weights)
         state = RaysState(
             round=round,
             since=xp.where(reset, zero, since),
             length=length,
             weights=new_weights,
-            square=xp.where(restarted[:, None], xp.zeros_like(square), square),
-            count=xp.where(restarted, xp.zeros_like(count), count),
-            slow_log_rate=xp.where(reset, now, slow),
+            square=square,
+            count=count,
+            slow_log_rate=slow,
             shifts=state.shifts + xp.where(shift, zero + 1, zero),
-            ledger=certificate.turn_page(ledger, restarted, new_weights),
+            ledger=ledger,
             log_total=mw.log_total(new_weights),
             unit=unit,
             rate=rate,
@@ -396,9 +402,7 @@ class Rays:
     def _decision(self, p: Array, anchors: Array, sums: Array) -> Array:
         """`x - c_top` in the basis."""
         if self.combine == "steps":
-            xp = namespace(p)
-            here = xp.asarray(np.eye(len(self._basis))[self._basis["x"]], dtype=p.dtype)
-            return here + anchors[0]
+            return self._unchanged(p)[self._basis["x"]] + anchors[0]
         return matmul(namespace(p).sum(p, axis=-1), anchors) - matmul(matmul(p, self._rates(p)), sums)
 
     def _gains(self, p: Array, long: Array, y: Array, dots: Array) -> tuple[Array, Array]:
@@ -420,7 +424,7 @@ class Rays:
         # Newborns stand where the decision is: what is left of their gain is rounding, and must not be magnified.
         size = xp.max(abs(xp.where(p > 0, anchors[:, None], 0.0))) + abs(ours)
         noise = _ROUNDINGS * xp.finfo(dots.dtype).eps * size
-        gains = xp.where(abs(gains) > noise, gains, 0.0)
+        gains = xp.where(abs(gains) > noise, gains, 0.0)  # and where no number is left, there is nothing to judge by
         return gains, decision - positions
 
     def _judge(self, state: RaysState, gains: Array) -> tuple[mw.Weights, Array, Array]:
@@ -467,7 +471,7 @@ class Rays:
     def _enter(self, factor: Array, mean_rates: Array) -> Array:
         """What each direction adds to each moving vector, `(moving, directions)`."""
         xp = namespace(factor)
-        each = xp.asarray(np.eye(self.slots), dtype=factor.dtype) * factor  # slot k moves along direction k
+        each = constant(np.eye(self.slots), factor) * factor  # slot k moves along direction k
         if self.base_state == "shared":
             each = factor[:, None]
         sums = each if self.own_sums else each[-1:]
@@ -481,7 +485,7 @@ class Rays:
     def _keep(self, like: Array) -> Array:
         """The factor of each moving vector: the lag for the lags, 1 for the others."""
         xp = namespace(like)
-        is_lag = xp.asarray([name.startswith("lag") for name in self.moving])
+        is_lag = beside(np.asarray([name.startswith("lag") for name in self.moving]), like)
         return xp.where(is_lag, xp.zeros_like(like[: len(self.moving)]) + self.lag, 1.0)
 
     def _shifted(self, state: RaysState, p: Array, long: Array) -> tuple[Array, Array]:
@@ -557,12 +561,20 @@ class Rays:
             rows[f"u{k + 1}-u{k}"] = sums[k + 1] - sums[k]
             rows[f"c{k}-c{k + 1}"] = anchors[k] - anchors[k + 1]
         rows["x"] = y - anchors[0]
-        same = xp.asarray(np.eye(len(self._basis)), dtype=sums.dtype)
+        same = self._unchanged(sums)
         for k in self._lagging:
             name = f"lag{k}" if self.own_sums else "lag"
             if name in self._basis:
                 rows[name] = xp.where(restarted[k], xp.zeros_like(y), same[self._basis[name]])
         return xp.stack([rows[name] for name in self._basis])
+
+    def _unchanged(self, like: Array) -> Array:
+        """The rewriting that leaves the basis as it is."""
+        return constant(self._identity, like)
+
+    @cached_property
+    def _identity(self) -> np.ndarray:
+        return np.eye(len(self._basis), dtype=np.float32)
 
     # Numbers
 
@@ -585,7 +597,7 @@ class Rays:
         return np.append(short, 1.0)
 
     def _everything(self, like: Array) -> Array:
-        return namespace(like).ones((self.slots, len(self.learning_rates)), dtype=bool)
+        return beside(np.ones((self.slots, len(self.learning_rates)), bool), like)
 
     def _priors(self, like: Array, allowed: Array) -> Array:
         """`pi` of every expert, `(slots, rates)`: the slot's mass, spread by a power of the rate over those allowed."""
@@ -693,7 +705,7 @@ def _between(name: str, value: Any, low: float, high: float, low_included: bool 
 def _last(marked: Array) -> Array:
     """Marks the last of the marked slots only."""
     xp = namespace(marked)
-    places = xp.arange(1, marked.shape[0] + 1)
+    places = beside(np.arange(1, marked.shape[0] + 1), marked)
     return places == xp.max(xp.where(marked, places, xp.zeros_like(places)))
 
 

@@ -31,7 +31,7 @@ from samuel.core.arrays import (
     Array,
     along_slots,
     constant,
-    is_traced,
+    is_deferred,
     matmul,
     namespace,
     peak,
@@ -110,10 +110,8 @@ def begin(prior: Array, slots: int, Q: int, batch: tuple[int, ...] = (), bound: 
     >>> shares(weights)
     array([[0.5, 0.5]])
     """
-    xp = namespace(prior)
-    like = {"dtype": prior.dtype}
-    zeros = xp.zeros((*batch, slots, prior.shape[-1], Q), **like)
-    nothing = xp.zeros(batch, **like)[()]  # a number rather than an array of no dimension, which is slower
+    zeros = constant(np.zeros((*batch, slots, prior.shape[-1], Q)), prior)
+    nothing = constant(np.zeros(batch), prior)[()]  # a number rather than an array of no dimension, which is slower
     return Weights(
         value=zeros,
         weight=zeros[..., 0],
@@ -134,7 +132,7 @@ def grow(weights: Weights, slots: int) -> Weights:
     """
     xp = namespace(weights.value)
     *batch, have, experts, Q = weights.value.shape
-    room = xp.zeros((*batch, slots - have, experts, Q), dtype=weights.value.dtype)
+    room = constant(np.zeros((*batch, slots - have, experts, Q)), weights.value)
     value = xp.concat([weights.value, room], axis=-3)
     return weights._replace(value=value, weight=xp.concat([weights.weight, room[..., 0]], axis=-2))
 
@@ -207,12 +205,12 @@ def judge(
     xp = namespace(gains)
     value, bound, mass = weights.value, weights.bound, weights.mass
     good = weights.weight > 0
-    everyone = not is_traced(good) and bool(good.all())
+    everyone = not is_deferred(good) and bool(good.all())
     if not everyone:
         gains = xp.where(good, gains, 0.0)
     largest = peak(abs(gains))
     healthy = largest < _largest(value)  # False for nan
-    if not trusting if is_traced(healthy) else not healthy.all():  # someone may be bad: look who
+    if not trusting if is_deferred(healthy) else not healthy.all():  # someone may be bad: look who
         everyone = False
         good = good & (abs(gains) < _largest(value))
         healthy = xp.any(good, axis=(-2, -1))
@@ -327,7 +325,7 @@ def remove(weights: Weights, keep: Array) -> Weights:
 
 def _keeping(good: Array, taking_part: Array, healthy: Array) -> Array:
     """The experts to go on with; an error, or under tracing everyone, where a stream would be left with none."""
-    if is_traced(healthy):
+    if is_deferred(healthy):
         return good | (taking_part & ~healthy[..., None, None])
     if not healthy.all():
         raise NoHealthyExpert(_nobody(healthy))
@@ -363,7 +361,7 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     doublings = xp.where(fits, 0.0, doublings)
     raised = xp.where(unknown | (doublings > Q), largest, bound * 2.0**doublings)
 
-    places = xp.arange(Q, dtype=value.dtype)
+    places = constant(np.arange(Q), value)
     source = places + doublings[..., None]  # place q takes over from place q + doublings
     shift = xp.astype(places[:, None] == source[..., None, :], value.dtype)
     dropped = xp.where((places < doublings[..., None])[..., None, None, :], value, 0.0).sum((-3, -2, -1))
