@@ -1,0 +1,23 @@
+"""SAMUEL for PyTorch: a drop-in optimizer.
+
+- `Samuel`: the optimizer. One gradient a step; nothing else in your training loop changes.
+- `DiscountedAdagrad`: the paper's base, Adagrad that can forget, as a plain torch optimizer.
+
+Needs `pip install "samuel[torch]"`.
+"""
+
+from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched
+from samuel.core.rays import Certificate
+from samuel.torch.bases import DiscountedAdagrad
+from samuel.torch.optimizer import Samuel
+
+__all__ = [
+    "Anytime",
+    "Certificate",
+    "Chosen",
+    "DiscountedAdagrad",
+    "Fixed",
+    "Geometric",
+    "Samuel",
+    "Watched",
+]

@@ -1,0 +1,374 @@
+"""SAMUEL as a PyTorch optimizer: the learning rate that tunes itself, at one gradient a step."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from samuel.core import weights as mw
+from samuel.core.cover import Cover
+from samuel.core.options import one_of
+from samuel.core.rays import Certificate, Rays, certify, check_rates
+from samuel.core.rules import follow
+from samuel.torch import bases
+from samuel.torch.decision import Decision, experts_of, refuse_entries
+
+_RULE_OPTIONS = (
+    "horizon",
+    "cover",
+    "Q",
+    "scale",
+    "combine",
+    "newborns",
+    "prior",
+    "decay",
+    "lag",
+    "reference",
+    "short_rates",
+    "takeover",
+    "collapse",
+    "base_state",
+)
+
+
+class Samuel(Optimizer):
+    """An optimizer that finds its learning rate while it trains, and finds it again when the data shift.
+
+    Every candidate rate is an expert that stands where training with that rate alone would have taken the directions
+    of the base since its block began; the parameters are a weighted mean of the experts. All of them are judged by the
+    one gradient that is taken at the parameters. See `samuel.core.rays` for the formulas.
+
+    Use it as any torch optimizer: there is no learning rate to give, and no switch between training and evaluation.
+
+    Args:
+        params: parameters, named parameters, or parameter groups. Groups may have their own `lr`, `lrs`,
+            `weight_decay`, `maximize` and options of the base. A group with `lrs` of its own finds a rate of its own;
+            all others share one.
+        base: what gives the directions: a torch optimizer class, or "adam", "adagrad", "momentum", "sgd". It steps at
+            unit rate on tensors of its own.
+        lrs: the candidate rates. By default six decades in steps of half a decade, where people sweep for that base:
+            from 1e-6 to 1 for Adam, momentum and any optimizer that we do not know, from 1e-5 to 10 for Adagrad and
+            SGD without momentum. A long list costs nothing.
+        lr: multiplies whatever rate is found; for schedulers. Leave it at 1.
+        horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and a
+            run that goes on beyond it begins another of that length. Without it they fall as the root of time.
+        rule: the ready set of the options below. "samuel" (the default) watches one block, as long as the run, with
+            short ones and restarts when the data shift. "R": the long block alone, no restart; "K", "Kr": as
+            "samuel", restarting only when the short blocks take over, judged against the mixture or against the long
+            block (these three need a horizon). "levels": eight doubling blocks whose steps are mixed. "theorem": the
+            paper's own weights on eight doubling blocks, with the guarantee on every interval where losses are convex.
+        cover: which blocks run: `samuel.core.Watched`, `Anytime`, `Geometric`, `Fixed` or `Chosen`.
+        Q: with how many step sizes every weight is kept.
+        scale: what gains are measured by: "rms" (each expert's own root mean square), "max" (the largest so far, which
+            keeps the theorem), or a known bound.
+        combine: "points" (the parameters are the mean of the experts' points) or "steps" (each step is the mean of
+            their steps).
+        newborns: experts of a new block start "fresh" at the parameters with their prior weight; "inherit" their
+            block's mean and weight and add the prior; or "join" the other blocks at their mean, with their prior share
+            of the weight.
+        prior: weight of a rate at birth, as a power of the rate. -0.5 makes wide lists safe: the long block starts with
+            the geometric mean of the smallest and the largest rate.
+        decay: how rates fall over a block: "none", "linear" or "sqrt".
+        lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
+            By default, under the rule "samuel", 0.5; for Adam and Adagrad 0.8, and 0.9 with a horizon.
+        reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
+        short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
+        takeover: restart everything when the long block's share of the weight falls below this; 0 for never.
+        collapse: restart everything when the long block's rate falls below this part of its slow average: the run
+            would rather go back than on. 0 for never.
+        base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets (Adagrad) should
+            have one for each, where there are several.
+        weight_decay: decoupled: in every step parameters shrink by this times the learning rate in use. By default
+            what the base itself would do, if it decouples (AdamW: 0.01), otherwise 0.
+        anchor_dtype: dtype of the vectors that are only read between block ends, such as `torch.bfloat16`.
+        maximize: climb instead of descending.
+        foreach: work on all parameters at once (the default), or in a plain loop over them (False), which is slow and
+            the reference that the other is tested against.
+        base_options: options of the base, such as `betas=(0.9, 0.95)`. Of an option that both have, Samuel's is meant;
+            bind the base's own with `functools.partial(torch.optim.SGD, weight_decay=1e-4)`.
+
+    Attributes:
+        effective_lr: the learning rate in use. Every parameter group has its own under this name, too.
+
+    >>> import torch
+    >>> from samuel.torch import Samuel
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = Samuel(model.parameters(), torch.optim.Adam)
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> for _ in range(300):
+    ...     optimizer.zero_grad()
+    ...     loss = (model(x) - torch.tensor([[3.0], [-2.0]])).square().mean()
+    ...     loss.backward()
+    ...     optimizer.step()
+    >>> loss.item() < 0.01
+    True
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        base: str | type[Optimizer] | Any = torch.optim.Adam,
+        lrs: Sequence[float] | None = None,
+        lr: float | Tensor = 1.0,
+        *,
+        horizon: int | None = None,
+        rule: str = "samuel",
+        cover: Cover | None = None,
+        Q: int | None = None,
+        scale: Literal["rms", "max"] | float | None = None,
+        combine: Literal["points", "steps"] | None = None,
+        newborns: Literal["fresh", "inherit", "join"] | None = None,
+        prior: float | None = None,
+        decay: Literal["none", "linear", "sqrt"] | None = None,
+        lag: float | None = None,
+        reference: Literal["mixture", "long"] | None = None,
+        short_rates: Literal["all", "above"] | None = None,
+        takeover: float | None = None,
+        collapse: float | None = None,
+        base_state: Literal["shared", "slots"] | None = None,
+        weight_decay: float | None = None,
+        anchor_dtype: torch.dtype | None = None,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        **base_options: Any,
+    ) -> None:
+        if base_options.pop("differentiable", False):
+            raise ValueError("a step cannot be differentiated: differentiable must be False, got True")
+        self._base = bases.resolve(base, base_options)
+        given = locals()
+        self._rule = {"rule": rule, **{name: given[name] for name in _RULE_OPTIONS}}
+        self._anchor_dtype = _checked_dtype(anchor_dtype)
+        one_of("foreach", foreach, (None, True, False))
+        self._foreach = foreach is not False
+        self._lrs = self._rays(lrs).learning_rates  # refuses impossible options
+        defaults = {
+            "lr": lr,
+            "weight_decay": self._base.weight_decay if weight_decay is None else weight_decay,
+            "maximize": maximize,
+            **self._base.options,
+        }
+        _check_options(defaults)
+        if not isinstance(lr, Tensor) and 0 < lr < 0.1:
+            warnings.warn(
+                f"lr={lr!r} multiplies the learning rate that Samuel finds. If you meant a learning rate, leave it "
+                "out, or list the candidates with lrs=",
+                stacklevel=2,
+            )
+        self._decisions: list[Decision] = []
+        super().__init__(params, defaults)
+
+    # Reading
+
+    @property
+    def effective_lr(self) -> float:
+        """The learning rate in use, in the first parameter group; each group has its own under this name."""
+        return float(self.param_groups[0]["effective_lr"])
+
+    def weights(self, group: int = 0) -> Tensor:
+        """The weight of every expert in the decision, `(slots, rates)`, summing to 1.
+
+        The rates are in ascending order; the slots go from the shortest block to the longest.
+
+        Args:
+            group: a parameter group; those without `lrs` of their own share one decision.
+
+        >>> import torch
+        >>> from samuel.torch import Samuel
+        >>> Samuel([torch.zeros(2)], "sgd", lrs=(0.01, 0.1, 1.0)).weights().shape
+        torch.Size([4, 3])
+        """
+        return mw.shares(self._experts(group).weights)
+
+    def certificate(self, group: int = 0) -> Certificate:
+        """How far the decisions were behind each expert of the running blocks; see `Certificate`.
+
+        Args:
+            group: a parameter group; those without `lrs` of their own share one decision.
+
+        >>> import torch
+        >>> from samuel.torch import Samuel
+        >>> w = torch.nn.Parameter(torch.ones(2))
+        >>> optimizer = Samuel([w], "sgd", lrs=(0.01, 0.1, 1.0))
+        >>> for _ in range(5):
+        ...     w.grad = w.detach().clone()  # the gradient of |w|^2 / 2
+        ...     optimizer.step()
+        >>> report = optimizer.certificate()
+        >>> bool((report.measured[-1] <= report.bound[-1]).all())  # of the long block
+        True
+        """
+        return certify(self._experts(group))
+
+    @property
+    def shifts(self) -> int:
+        """How often everything was restarted because the data seemed to have shifted.
+
+        Not a count of changes in the data: one or two restarts in the first steps of a run are usual, and after a real
+        change there may be several.
+        """
+        return sum(int(self._experts(groups[0]).shifts) for groups in self._sharing())
+
+    # Stepping
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Take one step from the gradients that the parameters have.
+
+        Args:
+            closure: evaluates the loss and its gradients anew, once; its value is returned.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._step()
+        return loss
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def _step(self) -> None:
+        self._refuse_gradients()
+        for decision, groups in zip(self._attached(), self._sharing(), strict=True):
+            decision.step([self.param_groups[i] for i in groups])
+
+    # Groups and state
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, also in the middle of a run: they join the running blocks where they stand."""
+        own = param_group.get("lrs") if isinstance(param_group, dict) else None
+        if isinstance(param_group, dict):
+            _check_options({**self.defaults, **param_group})
+            lrs = self._lrs if own is None else check_rates(own)
+            param_group = {**param_group, "lrs": lrs, "shares_rate": own is None}
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        for p in group["params"]:
+            if not (p.is_floating_point() or p.is_complex()):
+                self.param_groups.pop()
+                raise TypeError(f"Samuel trains floating-point and complex parameters, got one of {p.dtype}")
+        group["effective_lr"] = float(self._experts(len(self.param_groups) - 1).rate) * float(group["lr"])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned, to the bit; on another device or in another dtype, too.
+
+        Raises:
+            ValueError: if it was made by another optimizer or with other options; nothing has changed then.
+        """
+        found: dict[str, Any] = {}
+
+        def look(_: Optimizer, final: dict[str, Any]) -> None:
+            self._refuse_state(final)
+            found.update(final)
+
+        def mend(_: Optimizer) -> None:
+            # Torch has cast everything to the dtype of the parameters, and 16 bits are too few.
+            ours = [p for group in self.param_groups for p in group["params"]]
+            theirs = [place for group in found["param_groups"] for place in group["params"]]
+            for place, p in zip(theirs, ours, strict=True):
+                if place in found["state"]:
+                    self.state[p] = dict(found["state"][place])
+
+        hooks = [
+            self.register_load_state_dict_pre_hook(look),
+            self.register_load_state_dict_post_hook(mend, prepend=True),
+        ]
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_base", "_rule", "_lrs", "_anchor_dtype", "_foreach")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._decisions = []  # made anew from the state
+
+    def _rays(self, lrs: Sequence[float] | None) -> Rays:
+        return follow(learning_rates=lrs, base=self._base.name, **self._rule)
+
+    def _sharing(self) -> list[list[int]]:
+        """The parameter groups that share a rate, as places in `param_groups`."""
+        filled = [i for i, group in enumerate(self.param_groups) if group["params"]]
+        shared = [i for i in filled if self.param_groups[i]["shares_rate"]]
+        return [*([shared] if shared else []), *([i] for i in filled if i not in shared)]
+
+    def _attached(self) -> list[Decision]:
+        """The decisions, made anew where the state or the parameters are not what they were."""
+        sharing = self._sharing()
+        params = [[p for i in groups for p in self.param_groups[i]["params"]] for groups in sharing]
+        fits = len(self._decisions) == len(sharing) and all(
+            decision.fits(some, self.state) for decision, some in zip(self._decisions, params, strict=True)
+        )
+        if not fits:
+            self._decisions = [
+                Decision(
+                    self._rays(self.param_groups[groups[0]]["lrs"]),
+                    self._base,
+                    [self.param_groups[i] for i in groups],
+                    self.state,
+                    self._foreach,
+                    self._anchor_dtype,
+                )
+                for groups in sharing
+            ]
+        return self._decisions
+
+    def _experts(self, group: int) -> Any:
+        """What is known about the experts of a parameter group."""
+        if not -len(self.param_groups) <= group < len(self.param_groups):
+            raise ValueError(f"there is no parameter group {group}; there are {len(self.param_groups)}")
+        group %= len(self.param_groups)
+        together = next((groups for groups in self._sharing() if group in groups), [group])
+        params = self.param_groups[together[0]]["params"]
+        state = self.state[params[0]] if params and params[0] in self.state else {}
+        return experts_of(self._rays(self.param_groups[group]["lrs"]), state)
+
+    # Refusing what cannot work
+
+    def _refuse_gradients(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and p.grad.is_sparse:
+                    raise RuntimeError(
+                        f"Samuel does not support sparse gradients, got one for a parameter of shape {tuple(p.shape)}; "
+                        "use an embedding with sparse=False, or a separate optimizer for that parameter"
+                    )
+
+    def _refuse_state(self, state_dict: dict[str, Any]) -> None:
+        groups = state_dict["param_groups"]
+        if any("lrs" not in group or "shares_rate" not in group for group in groups):
+            raise ValueError("the state dict was made by another optimizer: its parameter groups have no lrs")
+        ours = [p for group in self.param_groups for p in group["params"]]
+        theirs = [(place, group) for group in groups for place in group["params"]]
+        if len(ours) != len(theirs):
+            return  # torch says it
+        for (place, group), p in zip(theirs, ours, strict=True):
+            entries = state_dict["state"].get(place, {})
+            if entries:
+                refuse_entries(entries, p, self._rays(group["lrs"]), self._base)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for name in ("lr", "weight_decay"):
+        value = options[name]
+        if isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise ValueError(f"{name} must be one number, got a tensor of shape {tuple(value.shape)}")
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value < float("inf"):
+            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+    if not isinstance(options["maximize"], bool):
+        raise ValueError(f"maximize must be True or False, got {options['maximize']!r}")
+
+
+def _checked_dtype(dtype: Any) -> torch.dtype | None:
+    if dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return dtype
+    raise ValueError(f"anchor_dtype must be a floating-point dtype such as torch.bfloat16, got {dtype!r}")

@@ -1,0 +1,283 @@
+"""Storage: the vectors that belong to the parameters of one device, packed into rows of one array.
+
+What is done with them is said by `samuel.core.rays`; nothing here knows why. Every vector has a view for every
+parameter, and those views are what the optimizer's state shows. Three ways to do the same: packed rows (the default), a
+plain loop over parameters (the reference), and on a GPU the kernels of `samuel.torch.kernels`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from samuel.core.rays import Moves, Rays
+
+ALIGNED = 64
+"""Every parameter begins at a multiple of this, so that kernels can load many numbers at once."""
+MULTIPLE = 1024
+"""Rows are filled up with zeros to a multiple of this, so that kernels need no masks."""
+CHUNK = 1 << 18
+"""Numbers of a row that are worked on at a time: they stay in the processor's cache."""
+
+
+def is_spread(tensor: Tensor) -> bool:
+    """Whether a tensor is spread over processes (a `DTensor`); not importing what nobody has asked for."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def raw(tensor: Any) -> Tensor:
+    """The real numbers of a tensor that are on this device: its shard, and complex numbers as pairs."""
+    if is_spread(tensor):
+        tensor = tensor.to_local()
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def dressed(view: Tensor, like: Tensor) -> Tensor:
+    """The tensor that `raw` would make such a view of."""
+    view = torch.view_as_complex(view) if like.is_complex() else view
+    return placed(view, like)
+
+
+def placed(local: Tensor, like: Any) -> Tensor:
+    """A shard of something that is spread over processes as a parameter is."""
+    if not is_spread(like):
+        return local
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(
+        local, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+    )
+
+
+def wide_dtype(param: Tensor) -> torch.dtype:
+    """In which dtype a parameter's vectors are kept: 16 bits are too few to add small steps up."""
+    real = raw(param).dtype
+    return torch.float64 if real == torch.float64 else torch.float32
+
+
+def shelf_key(param: Any) -> tuple[torch.device, torch.dtype, Any]:
+    """Parameters with the same key can be on one shelf."""
+    spread = None
+    if is_spread(param):
+        sharded = tuple(place.is_shard() for place in param.placements)
+        if any(place.is_partial() for place in param.placements):
+            raise ValueError(f"a parameter cannot be a partial sum, got one placed as {param.placements}")
+        spread = (param.device_mesh, sharded)
+    return raw(param).device, wide_dtype(param), spread
+
+
+class Shelf:
+    """The vectors of some parameters on one device.
+
+    Args:
+        params: the parameters.
+        rays: which vectors there are.
+        anchor_dtype: dtype of those that change only when a block ends; None for that of the others.
+    """
+
+    def __init__(self, params: Sequence[Tensor], rays: Rays, anchor_dtype: torch.dtype | None) -> None:
+        self.params = list(params)
+        self.device, self.dtype, self.spread = shelf_key(params[0])
+        self.shapes = [raw(p).shape for p in params]
+        # Views lie in memory as the parameter does, and without gaps.
+        self.strides = [torch.empty_like(raw(p), device="meta").stride() for p in params]
+        sizes = np.asarray([shape.numel() for shape in self.shapes])
+        ends = np.cumsum(-(-sizes // ALIGNED) * ALIGNED)
+        self.offsets = [int(offset) for offset in np.append(0, ends)[:-1]]
+        self.size = max(1, -(-int(ends[-1]) // MULTIPLE)) * MULTIPLE  # not 0, even where this process holds nothing
+        self.enters = rays.enters
+        self.moving = self.rows(len(rays.moving))
+        self.kept = self.rows(len(rays.kept), anchor_dtype)
+        self.directions = self.rows(rays.directions)
+        self.gradient = self.rows(1)[0]
+        self.gradient_views = self.views(self.gradient)
+        self.direction_views = [self.views(row) for row in self.directions]
+        self.names = (*rays.moving, *rays.kept)
+        self.short = [i for i, p in enumerate(params) if raw(p).dtype in (torch.float16, torch.bfloat16)]
+
+    # Rows and views
+
+    def rows(self, count: int, dtype: torch.dtype | None = None) -> Tensor:
+        """New rows of zeros."""
+        return torch.zeros(count, self.size, dtype=dtype or self.dtype, device=self.device)
+
+    def view(self, row: Tensor, i: int) -> Tensor:
+        """The part of a row that belongs to parameter `i`, in its shape."""
+        return row.as_strided(self.shapes[i], self.strides[i], row.storage_offset() + self.offsets[i])
+
+    def views(self, row: Tensor) -> list[Tensor]:
+        """The parts of a row that belong to each parameter."""
+        return [self.view(row, i) for i in range(len(self.params))]
+
+    def basis(self) -> dict[str, Tensor]:
+        """The basis vectors, one row each."""
+        return dict(zip(self.names, [*self.moving, *self.kept], strict=True))
+
+    # What is done with them
+
+    def pack(self, present: Sequence[int]) -> None:
+        """Gather the gradients of some parameters; those of the others are 0."""
+        if len(present) < len(self.params):
+            self.gradient.zero_()
+        if present:
+            sources = [raw(self.params[i].grad) for i in present]  # pyright: ignore[reportArgumentType]
+            torch._foreach_copy_([self.gradient_views[i] for i in present], sources)
+
+    def products(self, foreach: bool) -> Tensor:
+        """`<g, b>` of every vector of the basis, in single precision, summed over all processes that hold a part."""
+        if foreach and kernels_fit(self):
+            from samuel.torch import kernels
+
+            found = kernels.dots(self.gradient, self.moving, self.kept)
+        elif foreach:
+            found = self._packed_products()
+        else:
+            found = self._plain_products()
+        if self.spread is not None:
+            mesh, sharded = self.spread
+            for dim, is_sharded in enumerate(sharded):
+                if is_sharded:
+                    torch.distributed.all_reduce(found, group=mesh.get_group(dim))
+        return found
+
+    def take_step(self, moves: Moves, foreach: bool) -> None:
+        """The update, into the first row of `directions`, and the basis after the step.
+
+        The directions are steps already taken downhill: what enters is minus them.
+        """
+        if foreach and kernels_fit(self):
+            from samuel.torch import kernels
+
+            kernels.step(self.moving, self.kept, self.directions, moves, self.enters)
+        elif foreach:
+            self._packed_step(moves)
+        else:
+            self._plain_step(moves)
+
+    def _plain_products(self) -> Tensor:
+        rows = self.basis().values()
+        return torch.stack([self._dot_of_views(row) for row in rows]).to(torch.float32)
+
+    def _dot_of_views(self, row: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=self.dtype, device=self.device)
+        for gradient, view in zip(self.gradient_views, self.views(row), strict=True):
+            total = total + torch.sum(gradient * view.to(self.dtype))
+        return total
+
+    def _packed_products(self) -> Tensor:
+        parts = []
+        for start in range(0, self.size, self._chunk):
+            columns = slice(start, start + self._chunk)
+            g = self.gradient[columns]
+            parts.append(torch.cat([torch.mv(rows[:, columns].to(self.dtype), g) for rows in (self.moving, self.kept)]))
+        return torch.stack(parts).sum(0).to(torch.float32)
+
+    def _plain_step(self, moves: Moves) -> None:
+        moves = self._beside(moves)
+        basis, moved = list(self.basis().values()), len(self.moving)
+        for i in range(len(self.params)):
+            views = [self.view(row, i).to(self.dtype) for row in basis]
+            steps = [-self.view(row, i) for row in self.directions]
+            update = torch.zeros_like(steps[0])
+            for factor, vector in zip([*moves.difference, *moves.along], [*views, *steps], strict=True):
+                update += factor * vector
+            for row in range(moved):
+                views[row] = moves.keep[row] * views[row]
+                for k, step in enumerate(steps):
+                    if self.enters[row][k]:
+                        views[row] += moves.enter[row][k] * step
+            if moves.due:
+                new = [torch.zeros_like(update) for _ in basis]
+                for row, line in enumerate(moves.rewrite):
+                    for factor, view in zip(line, views, strict=True):
+                        new[row] += factor * view
+                views = new
+            for row, view in zip(basis, views, strict=True):
+                self.view(row, i).copy_(view)
+            self.view(self.directions[0], i).copy_(update)
+
+    def _packed_step(self, moves: Moves) -> None:
+        moves, moved = self._beside(moves), len(self.moving)
+        keep = moves.keep[:, None]
+        for start in range(0, self.size, self._chunk):
+            columns = slice(start, start + self._chunk)
+            moving, kept, steps = self.moving[:, columns], self.kept[:, columns], self.directions[:, columns]
+            update = torch.mv(moving.T, moves.difference[:moved])
+            if len(kept):
+                update.addmv_(kept.to(self.dtype).T, moves.difference[moved:])
+            update.addmv_(steps.T, moves.along, alpha=-1)
+            moving.mul_(keep).addmm_(moves.enter, steps, alpha=-1)
+            steps[0].copy_(update)
+            # On a device we do not wait to hear whether a block has ended: where none has, this changes nothing.
+            if self.device.type != "cpu" or moves.due:
+                new = moves.rewrite @ torch.cat([moving, kept.to(self.dtype)])
+                moving.copy_(new[:moved])
+                kept.copy_(new[moved:])
+
+    def _beside(self, moves: Moves) -> Moves:
+        """The moves as tensors of this device."""
+        numbers = [torch.as_tensor(part, dtype=self.dtype, device=self.device) for part in moves[:-2]]
+        return Moves(*numbers, *moves[-2:])
+
+    @property
+    def _chunk(self) -> int:
+        return CHUNK if self.device.type == "cpu" else self.size
+
+    def fill_where(self, flag: Any, row: Tensor, value: float) -> None:
+        """Fill a row with a value if the flag says so; a tensor is not waited for."""
+        if not isinstance(flag, Tensor):
+            if flag:
+                row.fill_(value)
+        elif kernels_fit(self):
+            from samuel.torch import kernels
+
+            kernels.fill_where(flag, row, value)
+        else:
+            row.masked_fill_(flag, value)
+
+    def apply(self, present: Sequence[int], remainders: dict[int, Tensor]) -> None:
+        """Add the update to some parameters.
+
+        Args:
+            present: which ones.
+            remainders: of those with 16 bits, what they could not hold of the steps so far; made up for, and renewed.
+        """
+        updates = self.direction_views[0]
+        exact = [i for i in present if i not in remainders]
+        if exact:
+            torch._foreach_add_([raw(self.params[i]) for i in exact], [updates[i] for i in exact])
+        rounded = [i for i in present if i in remainders]
+        if rounded:
+            targets = [raw(self.params[i]) for i in rounded]
+            rests = [remainders[i] for i in rounded]
+            here = [target.to(self.dtype) for target in targets]
+            wanted = torch._foreach_add([updates[i] for i in rounded], [rest.to(self.dtype) for rest in rests])
+            torch._foreach_copy_(targets, torch._foreach_add(here, wanted))
+            reached = torch._foreach_sub([target.to(self.dtype) for target in targets], here)
+            torch._foreach_copy_(rests, torch._foreach_sub(wanted, reached))
+
+
+def kernels_fit(shelf: Shelf) -> bool:
+    """Whether the kernels are written for this: single precision on a GPU that Triton knows."""
+    return shelf.device.type == "cuda" and shelf.dtype == torch.float32 and _has_triton()
+
+
+def _has_triton() -> bool:
+    global _triton
+    if _triton is None:
+        try:
+            import triton  # noqa: F401  # pyright: ignore[reportMissingImports]
+
+            _triton = True
+        except ImportError:
+            _triton = False
+    return _triton
+
+
+_triton: bool | None = None
