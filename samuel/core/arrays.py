@@ -112,6 +112,25 @@ def peak(array: Array) -> Array:
     return namespace(array).max(array, axis=(-2, -1))
 
 
+def at_least(array: Array, low: float) -> Array:
+    """An array with what is below a number raised to it.
+
+    >>> import numpy as np
+    >>> at_least(np.array([-1.0, 1.0]), 0.0)
+    array([0., 1.])
+    """
+    if isinstance(array, np.ndarray | np.generic):
+        return np.maximum(array, low)
+    xp = namespace(array)
+    # What torch has on a device must not be met by a number that first has to go there.
+    return array.clamp(min=low) if xp.__name__.endswith("torch") else xp.maximum(array, low)
+
+
+def at_most(array: Array, high: float) -> Array:
+    """An array with what is above a number lowered to it."""
+    return -at_least(-array, -high)
+
+
 def inner(points: Array, vector: Array) -> Array:
     """`<point, vector>` for points `(..., m, n, d)` and one vector `(..., d)` per stream: `(..., m, n)`."""
     if type(points) is np.ndarray:

@@ -275,13 +275,14 @@ class Chosen(Cover):
 
     def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
         begun = beside(np.asarray(self.rounds), t) <= t
-        here = namespace(begun).sum(begun) - 1  # the place of the block that runs now
+        xp = namespace(begun)
+        here = xp.sum(begun)[None] - 1  # the place of the block that runs now
         firsts = np.asarray(self.rounds)
         last = _FOREVER if horizon is None else max(1, horizon - firsts[-1])
         lengths = np.append(np.diff(firsts), last).astype(float)
-        length, first = beside(lengths, t)[here], beside(firsts, t)[here]
+        length, first = xp.take(beside(lengths, t), here), xp.take(beside(firsts, t), here)
         left = 1 - (t - first) / length
-        return (left * (left > 0))[None]  # 0 beyond the horizon
+        return left * (left > 0)  # 0 beyond the horizon
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ import numpy as np
 from samuel.core.arrays import (
     Array,
     along_slots,
+    at_least,
+    at_most,
     constant,
     is_deferred,
     matmul,
@@ -220,7 +222,7 @@ def judge(
         largest = peak(abs(gains))
     # Gains over their bound, or over the largest of them if that is more; 0 in the round that sets the scale.
     known, smallest = bound > 0, smallest_value(value)
-    unit = xp.maximum(xp.maximum(bound, largest), smallest)
+    unit = at_least(xp.maximum(bound, largest), smallest)
     relative = gains * (known / unit)[..., None, None]
     # In units of a power of two near the total weight: dividing by it does not round.
     doublings = xp.floor(xp.log2(mass))
@@ -260,11 +262,11 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     xp = namespace(weights.value)
     mask = along_slots(xp.asarray(starts), weights.value, batch_axes=weights.value.ndim - 3)
     # Old and new in one unit: whichever of the two is larger.
-    log_unit = xp.maximum(weights.log_unit + _log(weights.mass), 0.0)
+    log_unit = at_least(weights.log_unit + _log(weights.mass), 0.0)
     smallest = smallest_value(weights.value)
     old = weights.value * xp.exp(weights.log_unit - log_unit)[..., None, None, None]
-    old = xp.where(weights.value > 0, xp.maximum(old, smallest), 0.0)
-    new = xp.maximum(prior[..., None] * xp.exp(-log_unit)[..., None, None, None], smallest)
+    old = xp.where(weights.value > 0, at_least(old, smallest), 0.0)
+    new = at_least(prior[..., None] * xp.exp(-log_unit)[..., None, None, None], smallest)
     if prior.ndim > 1:  # someone may have none
         new = xp.where(prior[..., None] > 0, new, 0.0)
     log_ended = weights.log_ended
@@ -303,7 +305,7 @@ def replace(weights: Weights, starts: Array, value: Array, ends: Array | bool = 
     mask = along_slots(xp.asarray(starts), weights.value, batch_axes=weights.value.ndim - 3)
     ended = xp.where(mask, weights.value, 0.0).sum((-3, -2, -1)) * ends
     log_ended = _log_sum(weights.log_ended, weights.log_unit + _log(ended))
-    new = xp.where(value > 0, xp.maximum(value, smallest_value(value)), 0.0)
+    new = xp.where(value > 0, at_least(value, smallest_value(value)), 0.0)
     return _weighed(weights._replace(log_ended=log_ended), xp.where(mask, new, weights.value), weights.log_unit)
 
 
@@ -356,8 +358,8 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     unknown = bound <= 0
     fits = unknown | (largest <= bound)
     doublings = xp.ceil(xp.log2(xp.where(fits, 1.0, largest)) - xp.log2(xp.where(fits, 1.0, bound)))
-    doublings = xp.minimum(doublings, Q + 1.0)  # beyond Q no rate is left, and nothing needs to be a power of two
-    doublings = xp.where(bound * 2.0**doublings < largest, xp.minimum(doublings + 1, Q + 1.0), doublings)
+    doublings = at_most(doublings, Q + 1.0)  # beyond Q no rate is left, and nothing needs to be a power of two
+    doublings = xp.where(bound * 2.0**doublings < largest, at_most(doublings + 1, Q + 1.0), doublings)
     doublings = xp.where(fits, 0.0, doublings)
     raised = xp.where(unknown | (doublings > Q), largest, bound * 2.0**doublings)
 
@@ -366,9 +368,9 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     shift = xp.astype(places[:, None] == source[..., None, :], value.dtype)
     dropped = xp.where((places < doublings[..., None])[..., None, None, :], value, 0.0).sum((-3, -2, -1))
     new = prior[..., None] * xp.exp(-weights.log_unit)[..., None, None, None]
-    new = xp.where(alive(weights)[..., None], xp.maximum(new, smallest_value(value)), 0.0)
+    new = xp.where(alive(weights)[..., None], at_least(new, smallest_value(value)), 0.0)
     value = xp.where((source < Q)[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
-    births = xp.minimum(doublings, Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
+    births = at_most(doublings, Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
     weights = weights._replace(
         log_ended=_log_sum(weights.log_ended, weights.log_unit + _log(dropped)),
         started=weights.started + births,
@@ -386,7 +388,7 @@ def _weighed(weights: Weights, value: Array, log_unit: Array) -> Weights:
 def _log(array: Array) -> Array:
     """Logarithm, with that of a tiny number in place of log 0."""
     xp = namespace(array)
-    return xp.log(xp.maximum(array, smallest_value(array)))
+    return xp.log(at_least(array, smallest_value(array)))
 
 
 def _log_sum(a: Array, b: Array) -> Array:

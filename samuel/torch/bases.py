@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from samuel.torch.shelf import raw
+
 
 class DiscountedAdagrad(Optimizer):
     """Divide gradients by the root of their squares' discounted sum: Adagrad that forgets.
@@ -57,20 +59,16 @@ class DiscountedAdagrad(Optimizer):
             for p in params:
                 if not self.state[p]:
                     self.state[p]["sum_of_squares"] = torch.zeros_like(p, memory_format=torch.preserve_format)
-            squares = [_real(self.state[p]["sum_of_squares"]) for p in params]
-            gradients = [_real(p.grad) for p in params]
+            squares = [raw(self.state[p]["sum_of_squares"]) for p in params]
+            gradients = [raw(p.grad) for p in params]
             if group["alpha"] != 1:
                 torch._foreach_mul_(squares, group["alpha"])
             torch._foreach_addcmul_(squares, gradients, gradients)
             roots = torch._foreach_sqrt(squares)
             # Where the sum is 0 so is the gradient, and any root does; the smallest one changes no other.
             torch._foreach_maximum_(roots, torch.finfo(roots[0].dtype).tiny)
-            torch._foreach_addcdiv_([_real(p) for p in params], gradients, roots, value=-float(group["lr"]))
+            torch._foreach_addcdiv_([raw(p) for p in params], gradients, roots, value=-float(group["lr"]))
         return loss
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 NAMED: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from samuel.core.rays import Moves, Rays, RaysState
 from samuel.torch.bases import COUNTS, INITIAL, Base
-from samuel.torch.shelf import Shelf, dressed, placed, raw, shelf_key
+from samuel.torch.shelf import Shelf, dressed, from_one_row, in_one_row, placed, raw, shelf_key
 
 BASIS, BASE, RAYS, REST = "basis", "base", "rays", "rest"
 """What the names of entries in the optimizer's state begin with; then a colon."""
@@ -55,7 +55,8 @@ class Decision:
         self._place = {p: (shelf, i) for shelf in self.shelves for i, p in enumerate(shelf.params)}
         self._remainders: dict[Shelf, dict[int, Tensor]] = {shelf: {} for shelf in self.shelves}
         self._bases = [_Stepper(base, k, groups, self._place, self.home) for k in range(rays.directions)]
-        self.numbers = _Numbers(rays, state.get(self.params[0], {}), self.home)
+        numbers = _HostNumbers if self.home.type == "cpu" else _DeviceNumbers
+        self.numbers = numbers(rays, state.get(self.params[0], {}), self.home)
         self._fill(state)
         self._own = [state[p] for p in self.params]
 
@@ -77,12 +78,12 @@ class Decision:
             if group["maximize"]:
                 torch._foreach_neg_([self._gradient_of(p) for p in group["params"]])
         dots = [shelf.products(self.foreach).to(self.home) for shelf in self.shelves]
-        moves = self.numbers.advance(dots[0] if len(dots) == 1 else torch.stack(dots).sum(0))
+        moves, row = self.numbers.advance(dots[0] if len(dots) == 1 else torch.stack(dots).sum(0))
         for base in self._bases:
             base.step(groups)
         self._multiply(groups)
         for shelf in self.shelves:
-            shelf.take_step(_on(moves, shelf.device), self.foreach)
+            shelf.take_step(_on(moves, shelf.device), _beside(row, shelf.moving), self.foreach)
         self._shrink(groups)
         for shelf, some in zip(self.shelves, present, strict=True):
             shelf.apply(some, self._remainders[shelf])
@@ -215,44 +216,90 @@ def _scale(tensors: list[Tensor], factor: Any) -> None:
 
 
 def _on(moves: Moves, device: torch.device) -> Moves:
-    if not isinstance(moves.difference, Tensor):
+    if not isinstance(moves.difference, Tensor) or moves.difference.device == device:
         return moves
     return Moves(*(part.to(device, non_blocking=True) for part in moves))
 
 
 class _Numbers:
-    """What is known about the experts: on the host for parameters of the host, otherwise on their device."""
+    """What is known about the experts, as entries of the optimizer's state."""
 
     def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
         self.rays, self.home = rays, home
-        begin = _flat(rays.start(np.zeros((), np.float32)))
         self.entries: dict[str, Tensor] = {}
-        for name, array in begin.items():
+        for name, array in _flat(rays.start(np.zeros((), np.float32))).items():
             entry = torch.from_numpy(np.array(array)).to(home)
             if f"{RAYS}:{name}" in given:
                 entry.copy_(given[f"{RAYS}:{name}"])
             self.entries[f"{RAYS}:{name}"] = entry
-        self._tensors = list(self.entries.values())
-        self._arrays = [tensor.numpy() for tensor in self._tensors] if home.type == "cpu" else []
+
+
+class _HostNumbers(_Numbers):
+    """For parameters on the host: in NumPy, which is much faster than torch for a few hundred numbers."""
+
+    def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
+        super().__init__(rays, given, home)
+        self._arrays = [tensor.numpy() for tensor in self.entries.values()]
 
     @property
-    def rate(self) -> Any:
-        """The learning rate of the last step: a number, or a tensor of the device."""
-        rate = self.entries[f"{RAYS}:rate"]
-        return float(rate) if self.home.type == "cpu" else rate
+    def rate(self) -> float:
+        """The learning rate of the last step."""
+        return float(self.entries[f"{RAYS}:rate"])
 
-    def advance(self, dots: Tensor) -> Moves:
+    def advance(self, dots: Tensor) -> tuple[Moves, None]:
         """One round; see `Rays.advance`."""
-        if self.home.type == "cpu":
-            with np.errstate(all="ignore"):  # infinities are looked for where they matter
-                state, moves = self.rays.advance(_unflat([array[()] for array in self._arrays]), dots.numpy())
-            for array, new in zip(self._arrays, _flat(state).values(), strict=True):
-                array[...] = new
-            return moves
-        state, moves = self.rays.advance(_unflat(self._tensors), dots)
+        with np.errstate(all="ignore"):  # infinities are looked for where they matter
+            state, moves = self.rays.advance(_unflat([array[()] for array in self._arrays]), dots.numpy())
+        for array, new in zip(self._arrays, _flat(state).values(), strict=True):
+            array[...] = new
+        return moves, None
+
+
+class _DeviceNumbers(_Numbers):
+    """For parameters on a device: there, so that nobody waits for anybody.
+
+    Some hundred tiny operations; on a GPU they are recorded once and replayed.
+    """
+
+    def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
+        super().__init__(rays, given, home)
+        self._tensors = list(self.entries.values())
+        m, k, d = len(rays.moving), len(rays.kept), rays.directions
+        self._dots = torch.zeros(m + k, device=home)
+        self._row = torch.zeros(m + k + d + m + m * d + 1 + (m + k) ** 2, device=home)
+        self._restarted = torch.zeros(rays.slots, dtype=torch.bool, device=home)
+        self._reset = torch.zeros((), dtype=torch.bool, device=home)
+        self._moves = from_one_row(self._row, self._restarted, self._reset, m, k, d)
+        self._graph: Any = None
+        self._calls = 0
+
+    @property
+    def rate(self) -> Tensor:
+        """The learning rate of the last step."""
+        return self.entries[f"{RAYS}:rate"]
+
+    def advance(self, dots: Tensor) -> tuple[Moves, Tensor]:
+        """One round; see `Rays.advance`. What is returned is overwritten by the next."""
+        self._dots.copy_(dots)
+        recordable = self.home.type == "cuda" and not torch.cuda.is_current_stream_capturing()
+        if not recordable or self._calls < 2:  # the first rounds put all tables in place
+            self._calls += 1
+            self._advance()
+        else:
+            if self._graph is None:
+                self._graph = torch.cuda.CUDAGraph()
+                with torch.cuda.device(self.home), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                    self._advance()
+            self._graph.replay()
+        return self._moves, self._row
+
+    def _advance(self) -> None:
+        state, moves = self.rays.advance(_unflat(self._tensors), self._dots)
         for tensor, new in zip(self._tensors, _flat(state).values(), strict=True):
             tensor.copy_(new)
-        return moves
+        self._row.copy_(in_one_row(moves))
+        self._restarted.copy_(moves.restarted)
+        self._reset.copy_(moves.reset)
 
 
 def _flat(state: Any, prefix: str = "") -> dict[str, Any]:

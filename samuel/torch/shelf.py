@@ -19,7 +19,7 @@ from samuel.core.rays import Moves, Rays
 
 ALIGNED = 64
 """Every parameter begins at a multiple of this, so that kernels can load many numbers at once."""
-MULTIPLE = 1024
+MULTIPLE = 4096
 """Rows are filled up with zeros to a multiple of this, so that kernels need no masks."""
 CHUNK = 1 << 18
 """Numbers of a row that are worked on at a time: they stay in the processor's cache."""
@@ -146,15 +146,21 @@ class Shelf:
                     torch.distributed.all_reduce(found, group=mesh.get_group(dim))
         return found
 
-    def take_step(self, moves: Moves, foreach: bool) -> None:
+    def take_step(self, moves: Moves, numbers: Tensor | None, foreach: bool) -> None:
         """The update, into the first row of `directions`, and the basis after the step.
 
         The directions are steps already taken downhill: what enters is minus them.
+
+        Args:
+            moves: what is to be done.
+            numbers: the same in one row, as `in_one_row` makes it, if there is a device to read it.
+            foreach: work on packed rows, or in a plain loop over parameters.
         """
         if foreach and kernels_fit(self):
             from samuel.torch import kernels
 
-            kernels.step(self.moving, self.kept, self.directions, moves, self.enters)
+            assert numbers is not None, "numbers on a device go with parameters on a device"
+            kernels.step(self.moving, self.kept, self.directions, numbers, self.enters)
         elif foreach:
             self._packed_step(moves)
         else:
@@ -261,6 +267,20 @@ class Shelf:
             torch._foreach_copy_(targets, torch._foreach_add(here, wanted))
             reached = torch._foreach_sub([target.to(self.dtype) for target in targets], here)
             torch._foreach_copy_(rests, torch._foreach_sub(wanted, reached))
+
+
+def in_one_row(moves: Moves) -> Tensor:
+    """The moves as kernels read them: difference, along, keep, enter, due, rewrite."""
+    parts = (moves.difference, moves.along, moves.keep, moves.enter, moves.due, moves.rewrite)
+    return torch.cat([part.reshape(-1).to(torch.float32) for part in parts])
+
+
+def from_one_row(row: Tensor, restarted: Tensor, reset: Tensor, m: int, k: int, d: int) -> Moves:
+    """The moves that `in_one_row` made a row of, as views of it."""
+    ends = np.cumsum([m + k, d, m, m * d, 1])
+    difference, along, keep, enter, due, rewrite = torch.tensor_split(row, ends.tolist())
+    due, enter, rewrite = due.reshape(()), enter.reshape(m, d), rewrite.reshape(m + k, m + k)
+    return Moves(difference, along, keep, enter, due, rewrite, restarted, reset)
 
 
 def kernels_fit(shelf: Shelf) -> bool:

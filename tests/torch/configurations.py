@@ -1,0 +1,52 @@
+"""What the tests of the PyTorch optimizer share: configurations to run over, a problem, and the plainest loop."""
+
+import functools
+import itertools
+
+import torch
+
+from samuel.torch import Anytime, Samuel, Watched
+
+NAMED = ("adam", "adagrad", "momentum", "sgd")
+
+WATCHED = Watched(shortest=4, short=2)
+LEVELS = Anytime(shortest=4, levels=3)
+RULES = {
+    "samuel": {"cover": WATCHED},
+    "horizon": {"cover": WATCHED, "horizon": 50},
+    "slots": {"cover": WATCHED, "base_state": "slots"},
+    "R": {"rule": "R", "horizon": 50},
+    "K": {"rule": "K", "cover": WATCHED, "horizon": 50},
+    "Kr": {"rule": "Kr", "cover": WATCHED, "horizon": 50},
+    "levels": {"rule": "levels", "cover": LEVELS},
+    "theorem": {"rule": "theorem", "cover": LEVELS},
+    "inherit": {"rule": "theorem", "cover": LEVELS, "newborns": "inherit"},
+}
+"""Options under which blocks end every few steps, by what is special about them."""
+
+CONFIGURATIONS = {
+    f"{base}-{rule}": {"base": base, **options} for base, (rule, options) in itertools.product(NAMED, RULES.items())
+}
+"""Every named base under every rule."""
+
+CLASSES = {
+    name: getattr(torch.optim, name)
+    for name in (
+        "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta", "Adagrad", "SGD", "Rprop", "ASGD",
+        "Adafactor", "Muon",
+    )
+    if hasattr(torch.optim, name)
+}  # fmt: skip
+"""Torch's own optimizers, as far as the installed version has them."""
+
+VARIANTS = {
+    "AMSGrad": functools.partial(torch.optim.Adam, amsgrad=True),
+    "Nesterov": functools.partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+    "dampened": functools.partial(torch.optim.SGD, momentum=0.9, dampening=0.5),
+    "centered": functools.partial(torch.optim.RMSprop, momentum=0.5, centered=True),
+    "decaying": functools.partial(torch.optim.Adagrad, lr_decay=0.01),
+    "coupled": functools.partial(torch.optim.SGD, weight_decay=0.1),
+}
+"""Options that give them another state or another way to begin."""
+
+SHAPES = ((7, 5), (5,), (3, 2, 2), ())

@@ -1,0 +1,298 @@
+"""Training runs on one process or on several: whole, replicated (DDP) or sharded (FSDP2), and their checkpoints.
+
+    python ranks.py JOB FOLDER RANK
+
+One of two processes that do a job together: "train", "die" or "resume". What came of it is written to
+FOLDER/JOB-RANK.json. Tests import the runs too, to do them in a process of their own.
+"""
+
+import datetime
+import hashlib
+import json
+import os
+import signal
+import sys
+import traceback
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from samuel.torch import Anytime, Samuel, Watched
+
+RANKS = 2
+ROWS = 16
+STEPS, FLIP = 160, 80
+"""Of a long run; at the flip, everything that was learned becomes wrong."""
+SHORT, SHORT_FLIP, SAVED, KILLED = 48, 12, 21, 25
+"""The same of a short run; after how many steps it is saved, in the middle of all its blocks, and then killed."""
+
+LEVELS = {"cover": Anytime(shortest=8, levels=3)}
+LONG_RUNS = {
+    "adam": {"base": "adam"},
+    "adagrad": {"base": "adagrad", "lrs": (1e-3, 1e-2, 1e-1, 1.0)},
+    "momentum": {"base": "momentum"},
+    "weight decay and a horizon": {"base": torch.optim.AdamW, "weight_decay": 0.1, "horizon": STEPS},
+    "one adagrad for each block": {"base": "adagrad", "rule": "theorem", "lrs": (1e-3, 1e-2, 1e-1), **LEVELS},
+}
+SHORT_RUNS = {
+    "adam": {"base": "adam"},
+    "momentum with 16-bit anchors": {"base": "momentum", "anchor_dtype": torch.bfloat16},
+    "a rate for each layer": {"base": "adam", "own_rates": (1e-3, 1e-2)},
+    "one adagrad for each block": {"base": "adagrad", "rule": "theorem", "lrs": (1e-3, 1e-2, 1e-1), **LEVELS},
+    "16-bit parameters": {"base": torch.optim.AdamW, "dtype": torch.bfloat16, "anchor_dtype": torch.bfloat16},
+}
+FORMATS = ("sharded", "flattened", "full", "from the first rank")
+
+
+def batch_of(step, flip, dtype):
+    """Noise aside, a batch that the network can learn; after the flip, with the opposite targets."""
+    inputs = torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
+    targets = (2 if step < flip else -2) * inputs[:, :1]
+    return inputs.to(dtype), targets.to(dtype)
+
+
+def network(dtype, seed):
+    """Layers of 7, 3 and 1 rows: on two processes some shards are larger than others, and some are empty."""
+    torch.manual_seed(seed)
+    parts = [torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)]
+    return torch.nn.Sequential(*parts).to(dtype)
+
+
+class Training:
+    """A run, as far as it has come.
+
+    Args:
+        options: of `Samuel`, and `dtype` and `own_rates` (of the first layer).
+        spread: "whole", "replicated" or "sharded".
+        flip: the step from which on targets are the opposite.
+        parts: in how many parts the gradient of a batch is accumulated; it is clipped, too, if there are several.
+        seed: of the first parameters.
+    """
+
+    def __init__(self, options, spread="whole", flip=FLIP, parts=1, seed=0):
+        # Double precision, because float32 rounds the gradient of a batch otherwise than the mean of its halves', and
+        # steps that are divided by a gradient's own size make much of that.
+        options = {"cover": Watched(shortest=8, short=3), "dtype": torch.float64, **options}
+        self.dtype, own_rates = options.pop("dtype"), options.pop("own_rates", None)
+        self.spread, self.flip, self.parts = spread, flip, parts
+        self.rank, self.ranks = (0, 1) if spread == "whole" else (dist.get_rank(), dist.get_world_size())
+        self.network = self.model = network(self.dtype, seed)
+        if spread == "replicated":
+            self.model = DistributedDataParallel(self.network)
+        if spread == "sharded":
+            for layer in self.network[::2]:
+                fully_shard(layer)
+            fully_shard(self.network)
+        params = self.network.parameters()
+        if own_rates is not None:
+            first, *others = self.network[::2]
+            params = [
+                {"params": list(first.parameters()), "lrs": own_rates},
+                {"params": [p for layer in others for p in layer.parameters()]},
+            ]
+        self.optimizer = Samuel(params, **options)
+        self.rates, self.losses, self.shifted = [], [], []
+
+    def run(self, start, stop):
+        for step in range(start, stop):
+            self.step(step)
+        return self
+
+    def step(self, number):
+        inputs, targets = batch_of(number, self.flip, self.dtype)
+        own = slice(self.rank * ROWS // self.ranks, (self.rank + 1) * ROWS // self.ranks)
+        inputs, targets = inputs[own].chunk(self.parts), targets[own].chunk(self.parts)
+        self.optimizer.zero_grad()
+        total = 0.0
+        for part, (some, wanted) in enumerate(zip(inputs, targets, strict=True)):
+            with self._synchronising(part == self.parts - 1):
+                loss = (self.model(some) - wanted).square().mean() / self.parts
+                loss.backward()
+            total += loss.item()
+        if self.parts > 1:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        before = self.optimizer.shifts
+        self.optimizer.step()
+        self.losses.append(total)
+        self.rates.append([group["effective_lr"] for group in self.optimizer.param_groups])
+        if self.optimizer.shifts > before:
+            self.shifted.append(number)
+
+    def _synchronising(self, last):
+        if self.spread == "replicated" and not last:
+            return self.model.no_sync()
+        if self.spread == "sharded":
+            self.network.set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def facts(self):
+        """What can be compared with another run. Python writes floats to JSON so that they come back to the bit."""
+        params = list(self.network.parameters())
+        return {
+            "parameters": [whole(p).flatten().tolist() for p in params],
+            "weights": [self.optimizer.weights(i).tolist() for i in range(len(self.optimizer.param_groups))],
+            "rates": self.rates,
+            "losses": self.losses,
+            "shifted": self.shifted,
+            "state": digest(self.optimizer.state),
+            "sizes": [local(p).numel() for p in params],
+            "misplaced": [name for p in params for name, entry in self.optimizer.state[p].items() if misplaced(entry, p)],
+        }
+
+    # Checkpoints
+
+    def save(self, folder, form):
+        """Every process saves its part, except for the full form, of which the first saves all."""
+        model, optimizer = get_state_dict(self.network, self.optimizer, options=options_of(form))
+        if form in ("sharded", "flattened"):
+            dcp.save({"model": model, "optimizer": optimizer}, checkpoint_id=folder)
+        elif self.rank == 0:
+            folder.mkdir(parents=True)
+            torch.save({"model": model, "optimizer": optimizer}, folder / "all.pt")
+
+    def load(self, folder, form):
+        """Continue from what was saved."""
+        model, optimizer = get_state_dict(self.network, self.optimizer, options=options_of(form))
+        saved = {"model": model, "optimizer": optimizer}
+        if form in ("sharded", "flattened"):
+            dcp.load(saved, checkpoint_id=folder)
+        elif form == "full" or self.rank == 0:
+            saved = torch.load(folder / "all.pt", weights_only=True)
+        else:
+            saved = {"model": {}, "optimizer": {}}
+        set_state_dict(
+            self.network,
+            self.optimizer,
+            model_state_dict=saved["model"],
+            optim_state_dict=saved["optimizer"],
+            options=options_of(form),
+        )
+
+
+def options_of(form):
+    return {
+        "sharded": StateDictOptions(),
+        "flattened": StateDictOptions(flatten_optimizer_state_dict=True),
+        "full": StateDictOptions(full_state_dict=True, cpu_offload=True),
+        "from the first rank": StateDictOptions(full_state_dict=True, cpu_offload=True, broadcast_from_rank0=True),
+    }[form]
+
+
+def whole(tensor):
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
+
+
+def local(tensor):
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def misplaced(entry, p):
+    """Whether an entry that has the shape of a parameter is not spread over the processes as that is."""
+    return isinstance(p, DTensor) and entry.shape == p.shape and getattr(entry, "placements", None) != p.placements
+
+
+def digest(state):
+    """A sum over everything that this process holds of an optimizer's state."""
+    found = hashlib.sha256()
+    for entries in state.values():
+        for name in sorted(entries):
+            found.update(name.encode())
+            found.update(local(entries[name]).contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+# Jobs
+
+
+def train(folder):
+    """Every run on two processes, and checkpoints of the short ones."""
+    runs = {}
+    for spread in ("replicated", "sharded"):
+        for name, options in LONG_RUNS.items():
+            runs[f"{spread}: {name}"] = lambda spread=spread, options=options: (
+                Training(options, spread).run(0, STEPS).facts()
+            )
+        runs[f"{spread}: accumulated"] = lambda spread=spread: (
+            Training(SHORT_RUNS["adam"], spread, SHORT_FLIP, parts=2).run(0, SHORT).facts()
+        )
+    for name, options in SHORT_RUNS.items():
+        runs[f"saved: {name}"] = lambda name=name, options=options: run_and_save(options, folder / name)
+    runs["never saved"] = lambda: Training(SHORT_RUNS["adam"], "sharded", SHORT_FLIP).run(0, SHORT).facts()
+    return runs
+
+
+def run_and_save(options, folder):
+    """A short run that is saved on its way, in every form."""
+    training = Training(options, "sharded", SHORT_FLIP).run(0, SAVED)
+    for form in FORMATS:
+        training.save(folder / form, form)
+    return training.run(SAVED, SHORT).facts()
+
+
+def die(folder):
+    """A short run of which one process is killed, some steps after the checkpoint."""
+
+    def killed():
+        training = Training(SHORT_RUNS["adam"], "sharded", SHORT_FLIP).run(0, SAVED)
+        training.save(folder / "killed", "sharded")
+        training.run(SAVED, KILLED)
+        if training.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return training.run(KILLED, SHORT).facts()
+
+    return {"killed": killed}
+
+
+def resume(folder):
+    """Go on from all checkpoints that the other jobs, or a single process, have left."""
+    runs = {}
+    for name, options in SHORT_RUNS.items():
+        for form in FORMATS:
+            runs[f"{form}: {name}"] = lambda name=name, options=options, form=form: (
+                go_on(options, folder / name / form, form)
+            )
+    runs["killed"] = lambda: go_on(SHORT_RUNS["adam"], folder / "killed", "sharded")
+    runs["one process"] = lambda: go_on(SHORT_RUNS["adam"], folder / "one process", "sharded")
+    return runs
+
+
+def go_on(options, folder, form, spread="sharded"):
+    """The rest of a short run; what it begins with, before it loads the checkpoint, is another network."""
+    training = Training(options, spread, SHORT_FLIP, seed=1)
+    training.load(folder, form)
+    return training.run(SAVED, SHORT).facts()
+
+
+def attempt(run):
+    try:
+        return run()
+    except Exception:  # the other runs have something to tell, too
+        return {"error": traceback.format_exc()}
+
+
+def main(job, folder, rank):
+    torch.set_num_threads(1)
+    folder = Path(folder)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder / job}-meeting",
+        rank=int(rank),
+        world_size=RANKS,
+        timeout=datetime.timedelta(seconds=60),
+    )
+    found = {name: attempt(run) for name, run in JOBS[job](folder).items()}
+    (folder / f"{job}-{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+JOBS = {"train": train, "die": die, "resume": resume}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
