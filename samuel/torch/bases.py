@@ -98,6 +98,9 @@ optimizer gets a copy of the parameters to step from, and to reset it, its state
 wait for the device.
 """
 
+FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+"""Those with a fused kernel on the host and on GPUs."""
+
 COUNTS = ("step", "mu_product")
 """Entries of their state that are one number for each parameter."""
 
@@ -127,20 +130,20 @@ class Base:
         """Whether it must see the values of the parameters."""
         return self.make not in INITIAL or bool(self.fixed.get("weight_decay"))
 
-    def build(self, groups: list[dict[str, Any]], device: torch.device) -> Optimizer:
+    def build(self, groups: list[dict[str, Any]]) -> Optimizer:
         """The optimizer of some shadow tensors, at unit rate; `groups` have the options of each group."""
+        shadows = [shadow for group in groups for shadow in group["params"]]
         settings: dict[str, Any] = dict(self.fixed)
         accepted = _accepted(self.make)
         if "lr" in accepted:
             settings["lr"] = 1.0
         if "weight_decay" in accepted:
             settings.setdefault("weight_decay", 0.0)
-        on_gpu = device.type == "cuda"
-        if "fused" in accepted and on_gpu and self.make is not torch.optim.Adagrad:
-            settings.setdefault("fused", True)
+        if self.make in FUSED and all(s.is_floating_point() and s.device.type in ("cpu", "cuda") for s in shadows):
+            settings.setdefault("fused", not settings.get("foreach"))
         elif "foreach" in accepted:
             settings.setdefault("foreach", True)
-        if "capturable" in accepted and on_gpu:
+        if "capturable" in accepted and all(shadow.device.type == "cuda" for shadow in shadows):
             settings.setdefault("capturable", True)
         optimizer = self.make([{**group, **self.fixed} for group in groups], **settings)
         # We decide what may be captured; the warning that a step was not is not for our users.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from samuel.core.rays import Moves, Rays, RaysState
 from samuel.torch.bases import COUNTS, INITIAL, Base
-from samuel.torch.shelf import Shelf, dressed, from_one_row, in_one_row, placed, raw, shelf_key
+from samuel.torch.shelf import Shelf, dressed, from_one_row, in_one_row, placed, raw, scale, shelf_key
 
 BASIS, BASE, RAYS, REST = "basis", "base", "rays", "rest"
 """What the names of entries in the optimizer's state begin with; then a colon."""
@@ -47,16 +47,18 @@ class Decision:
         self.rays, self.base, self.foreach = rays, base, foreach
         self.params = [p for group in groups for p in group["params"]]
         self.home = raw(self.params[0]).device
-        self._signature = _signature(self.params)
+        self._devices, self._dtypes = [p.device for p in self.params], [p.dtype for p in self.params]
+        self._of_group = [place for place, group in enumerate(groups) for _ in group["params"]]
         shelves: dict[Any, list[Tensor]] = {}
         for p in self.params:
             shelves.setdefault(shelf_key(p), []).append(p)
         self.shelves = [Shelf(params, rays, anchor_dtype) for params in shelves.values()]
         self._place = {p: (shelf, i) for shelf in self.shelves for i, p in enumerate(shelf.params)}
-        self._remainders: dict[Shelf, dict[int, Tensor]] = {shelf: {} for shelf in self.shelves}
-        self._bases = [_Stepper(base, k, groups, self._place, self.home) for k in range(rays.directions)]
-        numbers = _HostNumbers if self.home.type == "cpu" else _DeviceNumbers
+        self._bases = [Stepper(base, k, groups, self._place) for k in range(rays.directions)]
+        numbers = _DeviceNumbers if self.home.type == "cuda" else _HostNumbers
         self.numbers = numbers(rays, state.get(self.params[0], {}), self.home)
+        self._present: list[bool] = []
+        self._parts: list[_Part] = []
         self._fill(state)
         self._own = [state[p] for p in self.params]
 
@@ -66,70 +68,60 @@ class Decision:
             len(params) == len(self.params)
             and all(p is own for p, own in zip(params, self.params, strict=True))
             and all(state.get(p) is own for p, own in zip(self.params, self._own, strict=True))
-            and self._signature == _signature(self.params)
+            and [p.device for p in params] == self._devices
+            and [p.dtype for p in params] == self._dtypes
         )
 
     def step(self, groups: Sequence[dict[str, Any]]) -> None:
         """One step, from the gradients that the parameters have now."""
-        present = [[i for i, p in enumerate(shelf.params) if p.grad is not None] for shelf in self.shelves]
-        for shelf, some in zip(self.shelves, present, strict=True):
-            shelf.pack(some)
-        for group in groups:
-            if group["maximize"]:
-                torch._foreach_neg_([self._gradient_of(p) for p in group["params"]])
-        dots = [shelf.products(self.foreach).to(self.home) for shelf in self.shelves]
-        moves, row = self.numbers.advance(dots[0] if len(dots) == 1 else torch.stack(dots).sum(0))
+        present = [p.grad is not None for p in self.params]
+        if present != self._present:
+            self._look_who_is_there(present)
+        for shelf in self.shelves:
+            shelf.take_memory()
+        for part in self._parts:
+            part.pack(groups)
+        self.numbers.begin([shelf.products(self.foreach).to(self.home) for shelf in self.shelves])
         for base in self._bases:
             base.step(groups)
-        self._multiply(groups)
+        for part in self._parts:
+            part.multiply(groups)
+        moves, row = self.numbers.end()
         for shelf in self.shelves:
             shelf.take_step(_on(moves, shelf.device), _beside(row, shelf.moving), self.foreach)
-        self._shrink(groups)
-        for shelf, some in zip(self.shelves, present, strict=True):
-            shelf.apply(some, self._remainders[shelf])
+        for part in self._parts:
+            part.apply(groups, self.numbers.rate)
         anew = moves.restarted if self.rays.base_state == "slots" else [moves.reset]
         for base, restarted in zip(self._bases, anew, strict=True):
             base.reset_where(restarted)
+        for shelf in self.shelves:
+            shelf.leave_memory()
         for group in groups:
             self._publish(group)
 
-    # Parts of a step
-
-    def _gradient_of(self, p: Tensor) -> Tensor:
-        shelf, i = self._place[p]
-        return shelf.gradient_views[i]
-
-    def _multiply(self, groups: Sequence[dict[str, Any]]) -> None:
-        """Scale the directions by each group's `lr`."""
-        for group in groups:
-            lr = group["lr"]
-            if isinstance(lr, Tensor) or lr != 1:
-                for k in range(self.rays.directions):
-                    views = [self._direction_of(p, k) for p in group["params"]]
-                    _scale(views, lr)
-
-    def _direction_of(self, p: Tensor, k: int) -> Tensor:
-        shelf, i = self._place[p]
-        return shelf.direction_views[k][i]
-
-    def _shrink(self, groups: Sequence[dict[str, Any]]) -> None:
-        """Decoupled weight decay: of parameters that have a gradient, as torch's own optimizers do it."""
-        for group in groups:
-            decay = group["weight_decay"]
-            if isinstance(decay, Tensor) or decay != 0:
-                lr = group["lr"].to(self.home) if isinstance(group["lr"], Tensor) else group["lr"]
-                _scale([raw(p) for p in group["params"] if p.grad is not None], 1 - self.numbers.rate * lr * decay)
+    def _look_who_is_there(self, present: list[bool]) -> None:
+        """Sort the parameters that have a gradient by shelf and group."""
+        places: dict[tuple[Shelf, int], list[int]] = {}
+        for p, is_there, group in zip(self.params, present, self._of_group, strict=True):
+            shelf, i = self._place[p]
+            members = places.setdefault((shelf, group), [])
+            if is_there:
+                members.append(i)
+        self._parts = [_Part(shelf, group, members) for (shelf, group), members in places.items()]
+        for shelf in self.shelves:
+            shelf.some_missing, shelf.fresh = not all(p.grad is not None for p in shelf.params), True
+        for base in self._bases:
+            base.look_who_is_there()
+        self._present = present
 
     def _publish(self, group: dict[str, Any]) -> None:
-        now = self.numbers.rate * group["lr"]
-        if isinstance(now, Tensor) and self.home.type != "cpu":
-            shown = group["effective_lr"]
-            if isinstance(shown, Tensor) and shown.device == self.home:
-                shown.copy_(now)  # in place: a captured graph writes to the same memory each time
-            else:
-                group["effective_lr"] = now.detach().clone()
-        else:
+        now, shown = self.numbers.rate * group["lr"], group["effective_lr"]
+        if not isinstance(now, Tensor) or now.device.type == "cpu":
             group["effective_lr"] = float(now)
+        elif isinstance(shown, Tensor) and shown.device == now.device:
+            shown.copy_(now)  # in place: a captured graph writes to the same memory each time
+        else:
+            group["effective_lr"] = now.detach().clone()
 
     # State
 
@@ -141,10 +133,8 @@ class Decision:
             entries = {}
             for name, row in shelf.basis().items():
                 entries[f"{BASIS}:{name}"] = _showing(shelf.view(row, i), given.get(f"{BASIS}:{name}"), p)
-            if i in shelf.short:
-                rest = torch.zeros_like(raw(p))
-                entries[f"{REST}:"] = _showing(rest, given.get(f"{REST}:"), p)
-                self._remainders[shelf][i] = rest
+            if i in shelf.remainders:
+                entries[f"{REST}:"] = _showing(shelf.remainders[i], given.get(f"{REST}:"), p)
             for base in self._bases:
                 entries.update(base.take_over(p, given))
             if p is self.params[0]:
@@ -197,22 +187,38 @@ def _showing(view: Tensor, given: Any, p: Tensor) -> Tensor:
     return placed(view, p) if not p.is_complex() else view
 
 
-def _signature(params: Sequence[Any]) -> list[Any]:
-    return [(p.device, p.dtype) for p in params]
-
-
 def _beside(flag: Any, tensor: Tensor) -> Any:
     return flag.to(tensor.device, non_blocking=True) if isinstance(flag, Tensor) else flag
 
 
-def _scale(tensors: list[Tensor], factor: Any) -> None:
-    if not tensors:
-        return
-    if not isinstance(factor, Tensor) or factor.device.type == "cpu":
-        torch._foreach_mul_(tensors, float(factor))
-        return
-    for tensor in tensors:
-        tensor.mul_(factor.to(tensor.device))
+class _Part:
+    """The parameters of one group on one shelf that have a gradient now."""
+
+    def __init__(self, shelf: Shelf, group: int, members: list[int]) -> None:
+        self.shelf, self.group, self.members = shelf, group, members
+        self._params = [shelf.params[i] for i in members]
+        self._gradients = [shelf.gradient_views[i] for i in members]
+        self._directions = [views[i] for views in shelf.direction_views for i in members]
+
+    def pack(self, groups: Sequence[dict[str, Any]]) -> None:
+        """Gather the gradients."""
+        if self.members:
+            torch._foreach_copy_(self._gradients, self.shelf.raws([p.grad for p in self._params]))
+            if groups[self.group]["maximize"]:
+                torch._foreach_neg_(self._gradients)
+
+    def multiply(self, groups: Sequence[dict[str, Any]]) -> None:
+        """Scale the directions by the group's `lr`."""
+        lr = groups[self.group]["lr"]
+        if self.members and (isinstance(lr, Tensor) or lr != 1):
+            scale(self._directions, lr)
+
+    def apply(self, groups: Sequence[dict[str, Any]], rate: Any) -> None:
+        """Move the parameters, and let them shrink as decoupled weight decay says."""
+        lr, decay = groups[self.group]["lr"], groups[self.group]["weight_decay"]
+        shrink = rate * lr * decay if isinstance(decay, Tensor) or decay != 0 else None
+        if self.members:
+            self.shelf.apply(self.members, self.shelf.raws(self._params), _beside(shrink, self.shelf.moving))
 
 
 def _on(moves: Moves, device: torch.device) -> Moves:
@@ -235,30 +241,35 @@ class _Numbers:
 
 
 class _HostNumbers(_Numbers):
-    """For parameters on the host: in NumPy, which is much faster than torch for a few hundred numbers."""
+    """On the host, in NumPy, which is much faster than torch for a few hundred numbers."""
 
     def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
-        super().__init__(rays, given, home)
+        super().__init__(rays, given, torch.device("cpu"))
         self._arrays = [tensor.numpy() for tensor in self.entries.values()]
+        self._moves: Any = None
 
     @property
     def rate(self) -> float:
         """The learning rate of the last step."""
         return float(self.entries[f"{RAYS}:rate"])
 
-    def advance(self, dots: Tensor) -> tuple[Moves, None]:
+    def begin(self, dots: Sequence[Tensor]) -> None:
         """One round; see `Rays.advance`."""
+        total = sum(part.cpu().numpy() for part in dots)
         with np.errstate(all="ignore"):  # infinities are looked for where they matter
-            state, moves = self.rays.advance(_unflat([array[()] for array in self._arrays]), dots.numpy())
+            state, self._moves = self.rays.advance(_unflat([array[()] for array in self._arrays]), total)
         for array, new in zip(self._arrays, _flat(state).values(), strict=True):
             array[...] = new
-        return moves, None
+
+    def end(self) -> tuple[Moves, None]:
+        """What the round makes us do."""
+        return self._moves, None
 
 
 class _DeviceNumbers(_Numbers):
-    """For parameters on a device: there, so that nobody waits for anybody.
+    """On the GPU that the parameters are on, so that nobody waits for anybody.
 
-    Some hundred tiny operations; on a GPU they are recorded once and replayed.
+    Some hundred tiny operations: they are recorded once and replayed, while the base takes its step.
     """
 
     def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
@@ -270,27 +281,35 @@ class _DeviceNumbers(_Numbers):
         self._restarted = torch.zeros(rays.slots, dtype=torch.bool, device=home)
         self._reset = torch.zeros((), dtype=torch.bool, device=home)
         self._moves = from_one_row(self._row, self._restarted, self._reset, m, k, d)
+        self._aside = torch.cuda.Stream(home)
         self._graph: Any = None
-        self._calls = 0
+        self._rounds = 0
 
     @property
     def rate(self) -> Tensor:
         """The learning rate of the last step."""
         return self.entries[f"{RAYS}:rate"]
 
-    def advance(self, dots: Tensor) -> tuple[Moves, Tensor]:
-        """One round; see `Rays.advance`. What is returned is overwritten by the next."""
-        self._dots.copy_(dots)
-        recordable = self.home.type == "cuda" and not torch.cuda.is_current_stream_capturing()
-        if not recordable or self._calls < 2:  # the first rounds put all tables in place
-            self._calls += 1
+    def begin(self, dots: Sequence[Tensor]) -> None:
+        """Begin one round; see `Rays.advance`."""
+        self._dots.copy_(dots[0] if len(dots) == 1 else torch.stack(list(dots)).sum(0))
+        self._rounds += 1
+        if torch.cuda.is_current_stream_capturing() or self._rounds < 3:  # the first rounds put all tables in place
             self._advance()
-        else:
+            return
+        with torch.cuda.device(self.home):
             if self._graph is None:
                 self._graph = torch.cuda.CUDAGraph()
-                with torch.cuda.device(self.home), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                     self._advance()
-            self._graph.replay()
+            self._aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._aside):
+                self._graph.replay()
+
+    def end(self) -> tuple[Moves, Tensor]:
+        """What the round makes us do; overwritten by the next."""
+        if not torch.cuda.is_current_stream_capturing():
+            torch.cuda.current_stream(self.home).wait_stream(self._aside)
         return self._moves, self._row
 
     def _advance(self) -> None:
@@ -334,7 +353,7 @@ def _nested() -> dict[Any, dict[str, Any]]:
 _NESTED = _nested()
 
 
-class _Stepper:
+class Stepper:
     """The base optimizer of one direction, stepping on shadow tensors, and its state as the optimizer shows it."""
 
     def __init__(
@@ -343,7 +362,6 @@ class _Stepper:
         k: int,
         groups: Sequence[dict[str, Any]],
         place: dict[Tensor, tuple[Shelf, int]],
-        home: torch.device,
     ) -> None:
         self.base, self.k, self.place = base, k, place
         self.shown_in: State = {}
@@ -352,26 +370,28 @@ class _Stepper:
         self._rows: dict[tuple[Shelf, str], Tensor] = {}
         self._shelves = list({id(shelf): shelf for shelf, _ in place.values()}.values())
         shadows = [{"params": [self._shadows[p] for p in group["params"]], **self._options(group)} for group in groups]
-        self.optimizer = base.build(shadows, home)
+        self.optimizer = base.build(shadows)
         self._counts: dict[str, list[Tensor]] = {}
+        self._moved: list[Tensor] = []
         self._adopted = -1
+
+    def look_who_is_there(self) -> None:
+        """Show the base the gradients of those parameters that have one."""
+        self._moved = [p for p in self._shadows if p.grad is not None]
+        for p, shadow in self._shadows.items():
+            shadow.grad = None if p.grad is None else self._gradients[p]
 
     def step(self, groups: Sequence[dict[str, Any]]) -> None:
         """One step of the base at unit rate: the shadows become minus its direction."""
         for group, own in zip(groups, self.optimizer.param_groups, strict=True):
             own.update(self._options(group))
-        moved = []
-        for p, shadow in self._shadows.items():
-            shadow.grad = None if p.grad is None else self._gradients[p]
-            if p.grad is not None:
-                moved.append(p)
         for shelf in self._shelves:
             shelf.directions[self.k].zero_()
-        if self.base.copies_parameters and moved:
-            shadows = [self._view(p) for p in moved]
-            torch._foreach_copy_(shadows, [raw(p) for p in moved])
+        if self.base.copies_parameters and self._moved:
+            shadows = [self._view(p) for p in self._moved]
+            torch._foreach_copy_(shadows, [raw(p) for p in self._moved])
             self.optimizer.step()
-            torch._foreach_sub_(shadows, [raw(p).to(shadow.dtype) for p, shadow in zip(moved, shadows, strict=True)])
+            torch._foreach_sub_(shadows, [raw(p).to(s.dtype) for p, s in zip(self._moved, shadows, strict=True)])
         else:
             self.optimizer.step()
         if len(self.optimizer.state) != self._adopted or not self.base.known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -15,17 +15,15 @@ from samuel.core.cover import Cover
 from samuel.core.options import one_of
 from samuel.core.rays import Certificate, Rays, certify, check_rates
 from samuel.core.rules import follow
-from samuel.torch import bases
+from samuel.torch import bases, experts
 from samuel.torch.decision import Decision, experts_of, refuse_entries
+from samuel.torch.experts import Buffers, Panel, Population, usual_panel
+from samuel.torch.shelf import is_spread
 
-_RULE_OPTIONS = (
+_COMMON_OPTIONS = ("cover", "Q", "combine", "newborns", "prior")
+_RAY_OPTIONS = (
     "horizon",
-    "cover",
-    "Q",
     "scale",
-    "combine",
-    "newborns",
-    "prior",
     "decay",
     "lag",
     "reference",
@@ -121,9 +119,9 @@ class Samuel(Optimizer):
         cover: Cover | None = None,
         Q: int | None = None,
         scale: Literal["rms", "max"] | float | None = None,
-        combine: Literal["points", "steps"] | None = None,
+        combine: Literal["points", "steps", "sample", "average", "best"] | None = None,
         newborns: Literal["fresh", "inherit", "join"] | None = None,
-        prior: float | None = None,
+        prior: float | Sequence[float] | None = None,
         decay: Literal["none", "linear", "sqrt"] | None = None,
         lag: float | None = None,
         reference: Literal["mixture", "long"] | None = None,
@@ -135,17 +133,37 @@ class Samuel(Optimizer):
         anchor_dtype: torch.dtype | None = None,
         maximize: bool = False,
         foreach: bool | None = None,
+        feedback: Literal["linear", "loss", "full"] = "linear",
+        buffers: torch.nn.Module | Iterable[Tensor] | None = None,
+        bound: float | None = None,
+        seed: int = 0,
         **base_options: Any,
     ) -> None:
         if base_options.pop("differentiable", False):
             raise ValueError("a step cannot be differentiated: differentiable must be False, got True")
         self._base = bases.resolve(base, base_options)
         given = locals()
-        self._rule = {"rule": rule, **{name: given[name] for name in _RULE_OPTIONS}}
+        one_of("feedback", feedback, ("linear", "loss", "full"))
+        self._feedback = feedback
+        of_rays = {name: given[name] for name in _RAY_OPTIONS}
+        of_experts = {"bound": bound, "buffers": buffers}
+        if feedback == "linear":
+            _refuse_given(of_experts, "feedback='full' or 'loss'", feedback)
+            self._rule = {"rule": rule, **of_rays}
+        else:
+            other_rule = None if rule == "samuel" else rule
+            others = {"rule": other_rule, **of_rays, "anchor_dtype": anchor_dtype, "foreach": foreach}
+            _refuse_given(others, "feedback='linear'", feedback)
+            self._rule = {"feedback": feedback, "bound": bound, "seed": seed}
+        self._rule |= {name: given[name] for name in _COMMON_OPTIONS}
         self._anchor_dtype = _checked_dtype(anchor_dtype)
         one_of("foreach", foreach, (None, True, False))
         self._foreach = foreach is not False
-        self._lrs = self._rays(lrs).learning_rates  # refuses impossible options
+        self._buffers = Buffers(buffers)
+        plan = self._plan(lrs)  # refuses impossible options
+        self._lrs = plan.learning_rates
+        if isinstance(plan, Panel):
+            self._rule["prior"] = plan.prior  # in the order of the rates
         defaults = {
             "lr": lr,
             "weight_decay": self._base.weight_decay if weight_decay is None else weight_decay,
@@ -159,7 +177,7 @@ class Samuel(Optimizer):
                 "out, or list the candidates with lrs=",
                 stacklevel=2,
             )
-        self._decisions: list[Decision] = []
+        self._decisions: list[Decision | Population] = []
         super().__init__(params, defaults)
 
     # Reading
@@ -214,12 +232,20 @@ class Samuel(Optimizer):
 
     # Stepping
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, closure: Callable[[], Any] | None = None, evaluate: Callable[[], Any] | None = None
+    ) -> Any:
         """Take one step from the gradients that the parameters have.
 
         Args:
-            closure: evaluates the loss and its gradients anew, once; its value is returned.
+            closure: evaluates the loss and its gradients anew: once under linear feedback, otherwise once for every
+                expert. Its value at the parameters is returned.
+            evaluate: for feedback="loss": evaluates the loss alone, so that experts cost no backward pass.
         """
+        if evaluate is not None and self._feedback != "loss":
+            raise ValueError(f"evaluate= is for feedback='loss', got feedback={self._feedback!r}; leave it out")
+        if self._feedback != "linear":
+            return self._step_experts(closure, evaluate)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -232,7 +258,31 @@ class Samuel(Optimizer):
     def _step(self) -> None:
         self._refuse_gradients()
         for decision, groups in zip(self._attached(), self._sharing(), strict=True):
+            assert isinstance(decision, Decision), "linear feedback needs no other"
             decision.step([self.param_groups[i] for i in groups])
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def _step_experts(self, closure: Callable[[], Any] | None, evaluate: Callable[[], Any] | None) -> Any:
+        if closure is None:
+            raise TypeError(
+                f"feedback={self._feedback!r} evaluates the loss at every expert: call step(closure) with a function "
+                "that clears the gradients, evaluates the loss, calls backward and returns the loss; or use "
+                "feedback='linear'"
+            )
+
+        def checked() -> Any:
+            loss = closure()
+            self._refuse_gradients()
+            return loss
+
+        sharing = self._sharing()
+        if not sharing:  # nothing to train
+            with torch.enable_grad():
+                return checked()
+        (population,) = self._attached()
+        assert isinstance(population, Population), "full and loss feedback need experts"
+        return population.step([self.param_groups[i] for i in sharing[0]], checked, evaluate)
 
     # Groups and state
 
@@ -240,6 +290,11 @@ class Samuel(Optimizer):
         """Add parameters, also in the middle of a run: they join the running blocks where they stand."""
         own = param_group.get("lrs") if isinstance(param_group, dict) else None
         if isinstance(param_group, dict):
+            if own is not None and self._feedback != "linear":
+                raise ValueError(
+                    f"with feedback={self._feedback!r} all parameters share one list of rates: give lrs to Samuel, not "
+                    f"to a group, got {own!r}"
+                )
             _check_options({**self.defaults, **param_group})
             lrs = self._lrs if own is None else check_rates(own)
             param_group = {**param_group, "lrs": lrs, "shares_rate": own is None}
@@ -249,6 +304,12 @@ class Samuel(Optimizer):
             if not (p.is_floating_point() or p.is_complex()):
                 self.param_groups.pop()
                 raise TypeError(f"Samuel trains floating-point and complex parameters, got one of {p.dtype}")
+            if is_spread(p) and self._feedback != "linear":
+                self.param_groups.pop()
+                raise TypeError(
+                    f"feedback={self._feedback!r} needs whole parameters in every process, got one of shape "
+                    f"{tuple(p.shape)} that is spread over processes; use feedback='linear'"
+                )
         group["effective_lr"] = float(self._experts(len(self.param_groups) - 1).rate) * float(group["lr"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -282,15 +343,17 @@ class Samuel(Optimizer):
                 hook.remove()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_base", "_rule", "_lrs", "_anchor_dtype", "_foreach")
+        own = ("_base", "_rule", "_lrs", "_anchor_dtype", "_foreach", "_feedback", "_buffers")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._decisions = []  # made anew from the state
 
-    def _rays(self, lrs: Sequence[float] | None) -> Rays:
-        return follow(learning_rates=lrs, base=self._base.name, **self._rule)
+    def _plan(self, lrs: Sequence[float] | None) -> Rays | Panel:
+        """How the learning rate is found: by rays, or by a panel of experts."""
+        make: Any = follow if self._feedback == "linear" else usual_panel
+        return make(learning_rates=lrs, base=self._base.name, **self._rule)
 
     def _sharing(self) -> list[list[int]]:
         """The parameter groups that share a rate, as places in `param_groups`."""
@@ -298,7 +361,7 @@ class Samuel(Optimizer):
         shared = [i for i in filled if self.param_groups[i]["shares_rate"]]
         return [*([shared] if shared else []), *([i] for i in filled if i not in shared)]
 
-    def _attached(self) -> list[Decision]:
+    def _attached(self) -> list[Decision | Population]:
         """The decisions, made anew where the state or the parameters are not what they were."""
         sharing = self._sharing()
         params = [[p for i in groups for p in self.param_groups[i]["params"]] for groups in sharing]
@@ -306,18 +369,14 @@ class Samuel(Optimizer):
             decision.fits(some, self.state) for decision, some in zip(self._decisions, params, strict=True)
         )
         if not fits:
-            self._decisions = [
-                Decision(
-                    self._rays(self.param_groups[groups[0]]["lrs"]),
-                    self._base,
-                    [self.param_groups[i] for i in groups],
-                    self.state,
-                    self._foreach,
-                    self._anchor_dtype,
-                )
-                for groups in sharing
-            ]
+            self._decisions = [self._made([self.param_groups[i] for i in groups]) for groups in sharing]
         return self._decisions
+
+    def _made(self, groups: Sequence[dict[str, Any]]) -> Decision | Population:
+        plan = self._plan(groups[0]["lrs"])
+        if isinstance(plan, Panel):
+            return Population(plan, self._base, groups, self.state, self._buffers)
+        return Decision(plan, self._base, groups, self.state, self._foreach, self._anchor_dtype)
 
     def _experts(self, group: int) -> Any:
         """What is known about the experts of a parameter group."""
@@ -327,7 +386,8 @@ class Samuel(Optimizer):
         together = next((groups for groups in self._sharing() if group in groups), [group])
         params = self.param_groups[together[0]]["params"]
         state = self.state[params[0]] if params and params[0] in self.state else {}
-        return experts_of(self._rays(self.param_groups[group]["lrs"]), state)
+        plan = self._plan(self.param_groups[group]["lrs"])
+        return experts.experts_of(plan, state) if isinstance(plan, Panel) else experts_of(plan, state)
 
     # Refusing what cannot work
 
@@ -350,8 +410,20 @@ class Samuel(Optimizer):
             return  # torch says it
         for (place, group), p in zip(theirs, ours, strict=True):
             entries = state_dict["state"].get(place, {})
-            if entries:
-                refuse_entries(entries, p, self._rays(group["lrs"]), self._base)
+            if not entries:
+                continue
+            plan = self._plan(group["lrs"])
+            if isinstance(plan, Panel):
+                experts.refuse_entries(entries, p, plan, self._base, len(self._buffers()))
+            else:
+                refuse_entries(entries, p, plan, self._base)
+
+
+def _refuse_given(options: dict[str, Any], where: str, feedback: str) -> None:
+    """An error for an option that was given and means nothing here."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name} is for {where}, got {name}={value!r} with feedback={feedback!r}; leave it out")
 
 
 def _check_options(options: dict[str, Any]) -> None:

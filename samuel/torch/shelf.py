@@ -99,7 +99,16 @@ class Shelf:
         self.gradient_views = self.views(self.gradient)
         self.direction_views = [self.views(row) for row in self.directions]
         self.names = (*rays.moving, *rays.kept)
-        self.short = [i for i, p in enumerate(params) if raw(p).dtype in (torch.float16, torch.bfloat16)]
+        self.some_missing, self.fresh = False, True
+        """Whether parameters lack a gradient, and whether others do than before: what the gradient has there is 0."""
+        ends = [*self.offsets[1:], self.size]
+        gaps = [self.gradient[at + size : end] for at, size, end in zip(self.offsets, sizes, ends, strict=True)]
+        self._gaps = [gap for gap in gaps if gap.numel()]
+        self._given_back = False
+        self._plain = self.spread is None and not any(p.is_complex() for p in params)
+        short = [i for i, p in enumerate(params) if raw(p).dtype in (torch.float16, torch.bfloat16)]
+        self.remainders = {i: torch.zeros_like(raw(params[i])) for i in short}
+        """Of parameters of 16 bits, what they could not hold of the steps so far."""
 
     # Rows and views
 
@@ -121,13 +130,27 @@ class Shelf:
 
     # What is done with them
 
-    def pack(self, present: Sequence[int]) -> None:
-        """Gather the gradients of some parameters; those of the others are 0."""
-        if len(present) < len(self.params):
+    def raws(self, tensors: Any) -> list[Tensor]:
+        """What `raw` makes of tensors like our parameters."""
+        return tensors if self._plain else [raw(tensor) for tensor in tensors]
+
+    def take_memory(self) -> None:
+        """Make room for the gradient and the directions, which live for one step only."""
+        if self._given_back:
+            for rows in (self.gradient, self.directions):
+                rows.untyped_storage().resize_(rows.numel() * rows.element_size())
+            self._given_back = False
+            torch._foreach_zero_(self._gaps)
+        if self.some_missing or self.fresh:
             self.gradient.zero_()
-        if present:
-            sources = [raw(self.params[i].grad) for i in present]  # pyright: ignore[reportArgumentType]
-            torch._foreach_copy_([self.gradient_views[i] for i in present], sources)
+            self.fresh = False
+
+    def leave_memory(self) -> None:
+        """Give that room back to a device that lends it quickly; a captured graph keeps its own."""
+        if self.device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+            for rows in (self.gradient, self.directions):
+                rows.untyped_storage().resize_(0)
+            self._given_back = True
 
     def products(self, foreach: bool) -> Tensor:
         """`<g, b>` of every vector of the basis, in single precision, summed over all processes that hold a part."""
@@ -247,26 +270,36 @@ class Shelf:
         else:
             row.masked_fill_(flag, value)
 
-    def apply(self, present: Sequence[int], remainders: dict[int, Tensor]) -> None:
+    def apply(self, members: Sequence[int], targets: list[Tensor], shrink: Any) -> None:
         """Add the update to some parameters.
 
         Args:
-            present: which ones.
-            remainders: of those with 16 bits, what they could not hold of the steps so far; made up for, and renewed.
+            members: which ones.
+            targets: their numbers.
+            shrink: which part of themselves they lose, too; None for nothing.
         """
-        updates = self.direction_views[0]
-        exact = [i for i in present if i not in remainders]
-        if exact:
-            torch._foreach_add_([raw(self.params[i]) for i in exact], [updates[i] for i in exact])
-        rounded = [i for i in present if i in remainders]
-        if rounded:
-            targets = [raw(self.params[i]) for i in rounded]
-            rests = [remainders[i] for i in rounded]
-            here = [target.to(self.dtype) for target in targets]
-            wanted = torch._foreach_add([updates[i] for i in rounded], [rest.to(self.dtype) for rest in rests])
-            torch._foreach_copy_(targets, torch._foreach_add(here, wanted))
-            reached = torch._foreach_sub([target.to(self.dtype) for target in targets], here)
-            torch._foreach_copy_(rests, torch._foreach_sub(wanted, reached))
+        updates = [self.direction_views[0][i] for i in members]
+        if not self.remainders:
+            if shrink is not None:
+                scale(targets, 1 - shrink)
+            torch._foreach_add_(targets, updates)
+            return
+        for i, target, update in zip(members, targets, updates, strict=True):
+            here = target.to(self.dtype)
+            wanted = update if shrink is None else update - shrink * here
+            if i in self.remainders:
+                wanted = wanted + self.remainders[i].to(self.dtype)
+            target.copy_(here + wanted)
+            if i in self.remainders:
+                self.remainders[i].copy_(wanted - (target.to(self.dtype) - here))
+
+
+def scale(tensors: list[Tensor], factor: Any) -> None:
+    """Multiply tensors of one device by a number, which a device is not asked for."""
+    if not isinstance(factor, Tensor) or factor.device.type == "cpu":
+        torch._foreach_mul_(tensors, float(factor))
+    else:
+        torch._foreach_mul_(tensors, factor.to(tensors[0].device, tensors[0].dtype).reshape(()))
 
 
 def in_one_row(moves: Moves) -> Tensor:

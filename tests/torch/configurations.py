@@ -9,7 +9,7 @@ from samuel.torch import Anytime, Samuel, Watched
 
 NAMED = ("adam", "adagrad", "momentum", "sgd")
 
-WATCHED = Watched(shortest=4, short=2)
+WATCHED = Watched(shortest=8, short=2)
 LEVELS = Anytime(shortest=4, levels=3)
 RULES = {
     "samuel": {"cover": WATCHED},
@@ -44,9 +44,27 @@ VARIANTS = {
     "Nesterov": functools.partial(torch.optim.SGD, momentum=0.9, nesterov=True),
     "dampened": functools.partial(torch.optim.SGD, momentum=0.9, dampening=0.5),
     "centered": functools.partial(torch.optim.RMSprop, momentum=0.5, centered=True),
+    "accumulated": functools.partial(torch.optim.Adagrad, initial_accumulator_value=0.1),
     "decaying": functools.partial(torch.optim.Adagrad, lr_decay=0.01),
     "coupled": functools.partial(torch.optim.SGD, weight_decay=0.1),
 }
 """Options that give them another state or another way to begin."""
 
 SHAPES = ((7, 5), (5,), (3, 2, 2), ())
+
+
+def parameters(shapes=SHAPES, dtype=torch.float32, seed=0):
+    """Parameters to start from."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)) for shape in shapes]
+
+
+def gradients(params, step, noise=0.3, period=40):
+    """Noisy gradients of a squared distance to a goal that flips its sign every `period` steps."""
+    generator = torch.Generator().manual_seed(1000 + step)
+    sign = 1 - 2 * (step // period % 2)
+    found = []
+    for p in params:
+        goal = 1 + noise * torch.randn(p.shape, generator=generator, dtype=torch.float64)
+        found.append((p.detach().double() - sign * goal).to(p.dtype))
+    return found

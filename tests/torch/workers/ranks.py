@@ -19,7 +19,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -30,15 +37,18 @@ RANKS = 2
 ROWS = 16
 STEPS, FLIP = 160, 80
 """Of a long run; at the flip, everything that was learned becomes wrong."""
-SHORT, SHORT_FLIP, SAVED, KILLED = 48, 12, 21, 25
+SHORT, SHORT_FLIP, SAVED, KILLED = 40, 12, 21, 25
 """The same of a short run; after how many steps it is saved, in the middle of all its blocks, and then killed."""
+
+CLIP = 1.0
+"""Where gradients are clipped, that is most of them."""
 
 LEVELS = {"cover": Anytime(shortest=8, levels=3)}
 LONG_RUNS = {
     "adam": {"base": "adam"},
-    "adagrad": {"base": "adagrad", "lrs": (1e-3, 1e-2, 1e-1, 1.0)},
+    "adagrad": {"base": "adagrad", "horizon": STEPS, "lrs": (1e-3, 1e-2, 1e-1, 1.0)},
     "momentum": {"base": "momentum"},
-    "weight decay and a horizon": {"base": torch.optim.AdamW, "weight_decay": 0.1, "horizon": STEPS},
+    "weight decay": {"base": torch.optim.AdamW, "weight_decay": 0.1, "horizon": 2 * STEPS},
     "one adagrad for each block": {"base": "adagrad", "rule": "theorem", "lrs": (1e-3, 1e-2, 1e-1), **LEVELS},
 }
 SHORT_RUNS = {
@@ -48,7 +58,11 @@ SHORT_RUNS = {
     "one adagrad for each block": {"base": "adagrad", "rule": "theorem", "lrs": (1e-3, 1e-2, 1e-1), **LEVELS},
     "16-bit parameters": {"base": torch.optim.AdamW, "dtype": torch.bfloat16, "anchor_dtype": torch.bfloat16},
 }
-FORMATS = ("sharded", "flattened", "full", "from the first rank")
+FORMS = ("sharded", "flattened", "full")
+"""Of a checkpoint: a part for each process, the same with plain names, or everything in one file.
+
+The last one can be read by every process, or, "from the first", by one that tells the others.
+"""
 
 
 def batch_of(step, flip, dtype):
@@ -72,24 +86,24 @@ class Training:
         options: of `Samuel`, and `dtype` and `own_rates` (of the first layer).
         spread: "whole", "replicated" or "sharded".
         flip: the step from which on targets are the opposite.
-        parts: in how many parts the gradient of a batch is accumulated; it is clipped, too, if there are several.
+        parts: in how many parts the gradient of a batch is accumulated.
+        clip: the largest norm that the gradient may have.
         seed: of the first parameters.
     """
 
-    def __init__(self, options, spread="whole", flip=FLIP, parts=1, seed=0):
+    def __init__(self, options, spread="whole", flip=FLIP, parts=1, clip=None, seed=0):
         # Double precision, because float32 rounds the gradient of a batch otherwise than the mean of its halves', and
         # steps that are divided by a gradient's own size make much of that.
         options = {"cover": Watched(shortest=8, short=3), "dtype": torch.float64, **options}
         self.dtype, own_rates = options.pop("dtype"), options.pop("own_rates", None)
-        self.spread, self.flip, self.parts = spread, flip, parts
+        self.spread, self.flip, self.parts, self.clip = spread, flip, parts, clip
         self.rank, self.ranks = (0, 1) if spread == "whole" else (dist.get_rank(), dist.get_world_size())
         self.network = self.model = network(self.dtype, seed)
         if spread == "replicated":
             self.model = DistributedDataParallel(self.network)
         if spread == "sharded":
-            for layer in self.network[::2]:
-                fully_shard(layer)
-            fully_shard(self.network)
+            fully_shard(self.network[0])
+            fully_shard(self.network)  # what is left
         params = self.network.parameters()
         if own_rates is not None:
             first, *others = self.network[::2]
@@ -116,8 +130,8 @@ class Training:
                 loss = (self.model(some) - wanted).square().mean() / self.parts
                 loss.backward()
             total += loss.item()
-        if self.parts > 1:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        if self.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
         before = self.optimizer.shifts
         self.optimizer.step()
         self.losses.append(total)
@@ -134,46 +148,49 @@ class Training:
 
     def facts(self):
         """What can be compared with another run. Python writes floats to JSON so that they come back to the bit."""
-        params = list(self.network.parameters())
+        params, state = list(self.network.parameters()), self.optimizer.state
         return {
             "parameters": [whole(p).flatten().tolist() for p in params],
             "weights": [self.optimizer.weights(i).tolist() for i in range(len(self.optimizer.param_groups))],
             "rates": self.rates,
             "losses": self.losses,
             "shifted": self.shifted,
-            "state": digest(self.optimizer.state),
+            "state": digest(state[p] for p in params),
             "sizes": [local(p).numel() for p in params],
-            "misplaced": [name for p in params for name, entry in self.optimizer.state[p].items() if misplaced(entry, p)],
+            "misplaced": [
+                name for p in params for name, entry in self.optimizer.state[p].items() if misplaced(entry, p)
+            ],
         }
 
     # Checkpoints
 
     def save(self, folder, form):
-        """Every process saves its part, except for the full form, of which the first saves all."""
-        model, optimizer = get_state_dict(self.network, self.optimizer, options=options_of(form))
+        """Every process saves its part; of the full forms, the first saves all."""
+        saved = self._state(form)
         if form in ("sharded", "flattened"):
-            dcp.save({"model": model, "optimizer": optimizer}, checkpoint_id=folder)
+            dcp.save(saved, checkpoint_id=folder)
         elif self.rank == 0:
             folder.mkdir(parents=True)
-            torch.save({"model": model, "optimizer": optimizer}, folder / "all.pt")
+            torch.save(saved, folder / "all.pt")
 
     def load(self, folder, form):
-        """Continue from what was saved."""
-        model, optimizer = get_state_dict(self.network, self.optimizer, options=options_of(form))
-        saved = {"model": model, "optimizer": optimizer}
+        """Go on from what was saved."""
         if form in ("sharded", "flattened"):
+            saved = self._state(form)
             dcp.load(saved, checkpoint_id=folder)
         elif form == "full" or self.rank == 0:
             saved = torch.load(folder / "all.pt", weights_only=True)
         else:
             saved = {"model": {}, "optimizer": {}}
-        set_state_dict(
-            self.network,
-            self.optimizer,
-            model_state_dict=saved["model"],
-            optim_state_dict=saved["optimizer"],
-            options=options_of(form),
-        )
+        set_model_state_dict(self.network, saved["model"], options=options_of(form))
+        set_optimizer_state_dict(self.network, self.optimizer, saved["optimizer"], options=options_of(form))
+
+    def _state(self, form):
+        options = options_of(form)
+        return {
+            "model": get_model_state_dict(self.network, options=options),
+            "optimizer": get_optimizer_state_dict(self.network, self.optimizer, options=options),
+        }
 
 
 def options_of(form):
@@ -181,7 +198,7 @@ def options_of(form):
         "sharded": StateDictOptions(),
         "flattened": StateDictOptions(flatten_optimizer_state_dict=True),
         "full": StateDictOptions(full_state_dict=True, cpu_offload=True),
-        "from the first rank": StateDictOptions(full_state_dict=True, cpu_offload=True, broadcast_from_rank0=True),
+        "from the first": StateDictOptions(full_state_dict=True, cpu_offload=True, broadcast_from_rank0=True),
     }[form]
 
 
@@ -199,9 +216,9 @@ def misplaced(entry, p):
 
 
 def digest(state):
-    """A sum over everything that this process holds of an optimizer's state."""
+    """A sum over everything that this process holds of the state of some parameters."""
     found = hashlib.sha256()
-    for entries in state.values():
+    for entries in state:
         for name in sorted(entries):
             found.update(name.encode())
             found.update(local(entries[name]).contiguous().flatten().view(torch.uint8).numpy().tobytes())
@@ -220,7 +237,7 @@ def train(folder):
                 Training(options, spread).run(0, STEPS).facts()
             )
         runs[f"{spread}: accumulated"] = lambda spread=spread: (
-            Training(SHORT_RUNS["adam"], spread, SHORT_FLIP, parts=2).run(0, SHORT).facts()
+            Training(SHORT_RUNS["adam"], spread, SHORT_FLIP, parts=2, clip=CLIP).run(0, SHORT).facts()
         )
     for name, options in SHORT_RUNS.items():
         runs[f"saved: {name}"] = lambda name=name, options=options: run_and_save(options, folder / name)
@@ -231,7 +248,7 @@ def train(folder):
 def run_and_save(options, folder):
     """A short run that is saved on its way, in every form."""
     training = Training(options, "sharded", SHORT_FLIP).run(0, SAVED)
-    for form in FORMATS:
+    for form in FORMS:
         training.save(folder / form, form)
     return training.run(SAVED, SHORT).facts()
 
@@ -254,10 +271,11 @@ def resume(folder):
     """Go on from all checkpoints that the other jobs, or a single process, have left."""
     runs = {}
     for name, options in SHORT_RUNS.items():
-        for form in FORMATS:
-            runs[f"{form}: {name}"] = lambda name=name, options=options, form=form: (
-                go_on(options, folder / name / form, form)
+        for form in FORMS:
+            runs[f"{form}: {name}"] = lambda name=name, options=options, form=form: go_on(
+                options, folder / name / form, form
             )
+    runs["from the first: adam"] = lambda: go_on(SHORT_RUNS["adam"], folder / "adam" / "full", "from the first")
     runs["killed"] = lambda: go_on(SHORT_RUNS["adam"], folder / "killed", "sharded")
     runs["one process"] = lambda: go_on(SHORT_RUNS["adam"], folder / "one process", "sharded")
     return runs
@@ -270,13 +288,6 @@ def go_on(options, folder, form, spread="sharded"):
     return training.run(SAVED, SHORT).facts()
 
 
-def attempt(run):
-    try:
-        return run()
-    except Exception:  # the other runs have something to tell, too
-        return {"error": traceback.format_exc()}
-
-
 def main(job, folder, rank):
     torch.set_num_threads(1)
     folder = Path(folder)
@@ -287,7 +298,14 @@ def main(job, folder, rank):
         world_size=RANKS,
         timeout=datetime.timedelta(seconds=60),
     )
-    found = {name: attempt(run) for name, run in JOBS[job](folder).items()}
+    found = {}
+    for name, run in JOBS[job](folder).items():
+        try:
+            found[name] = run()
+        except (Exception, CheckpointException):
+            # The runs so far have something to tell. Those to come would wait for a process that may do something else.
+            found[name] = {"error": traceback.format_exc()}
+            break
     (folder / f"{job}-{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 

@@ -1,0 +1,238 @@
+"""On several processes the optimizer does what it does on one, and its checkpoints go on where they were taken."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from tests.torch.workers import ranks
+from tests.torch.workers.ranks import (
+    CLIP,
+    FLIP,
+    FORMS,
+    LONG_RUNS,
+    SAVED,
+    SHORT,
+    SHORT_FLIP,
+    SHORT_RUNS,
+    STEPS,
+    Training,
+)
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Path(ranks.__file__)
+PATIENCE = 300  # seconds, on a busy machine
+SPREADS = ("replicated", "sharded")
+IN_DOUBLE = [name for name, options in SHORT_RUNS.items() if "dtype" not in options]
+
+pytestmark = pytest.mark.filterwarnings(
+    # Torch says so of every checkpoint that is saved or loaded by a process alone.
+    "ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning"
+)
+
+
+# Processes
+
+
+def run_job(job, folder):
+    """Two processes that do a job together; how each of them ended."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    started = []
+    try:
+        for rank in range(ranks.RANKS):
+            command = [sys.executable, "-W", "error", SCRIPT, job, folder, str(rank)]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            started.append(subprocess.Popen(command, env=environment, **pipes))
+        return [(process.communicate(timeout=PATIENCE)[0], process.returncode) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def results(job, folder):
+    """What each process of a job wrote, after doing the job."""
+    for output, code in run_job(job, folder):
+        assert code == 0, output
+    return [json.loads((folder / f"{job}-{rank}.json").read_text()) for rank in range(ranks.RANKS)]
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    """What came of all jobs, which are done once, also where several workers run these tests."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "ranks"
+    summary = folder / "summary.json"
+    with FileLock(shared / "ranks.lock"):
+        if not summary.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            done = {"train": results("train", folder), "die": run_job("die", folder)}
+            Training(SHORT_RUNS["adam"], flip=SHORT_FLIP).run(0, SAVED).save(folder / "one process", "sharded")
+            done["resume"] = results("resume", folder)
+            summary.write_text(json.dumps(done))
+    return json.loads(summary.read_text()) | {"folder": folder}
+
+
+def of_ranks(jobs, job, name):
+    """What a run gave on each rank."""
+    for found in jobs[job]:
+        facts = found.get(name, {"error": f"not done, because the one before failed: {list(found)[-1]}"})
+        assert "error" not in facts, facts["error"]
+    return [found[name] for found in jobs[job]]
+
+
+@cache
+def on_one_process(name):
+    return Training(LONG_RUNS[name]).run(0, STEPS).facts()
+
+
+@cache
+def short_on_one_process(name):
+    return Training(SHORT_RUNS[name], flip=SHORT_FLIP).run(0, SHORT).facts()
+
+
+def assert_same_decisions(ranks):
+    """To the bit: otherwise replicas would drift apart, and shards no longer be of one network."""
+    first, second = ranks
+    for what in ("parameters", "weights", "rates", "shifted"):
+        assert first[what] == second[what], what
+
+
+def assert_close(found, expected, bound, since=0):
+    """The same parameters and weights in the end, and the same rates and restarts on the way."""
+    for one, other in zip(found["parameters"], expected["parameters"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=bound)
+    for one, other in zip(found["weights"], expected["weights"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=bound)
+    np.testing.assert_allclose(found["rates"], expected["rates"][since:], rtol=bound)
+    assert found["shifted"] == [step for step in expected["shifted"] if step >= since]
+
+
+def assert_goes_on(found, unbroken):
+    """The rest of a run, to the bit: also all that this process holds of the optimizer's state."""
+    for what in ("parameters", "weights", "state"):
+        assert found[what] == unbroken[what], what
+    for what in ("rates", "losses"):
+        assert found[what] == unbroken[what][SAVED:], what
+
+
+# Training
+
+
+@pytest.mark.parametrize("name", LONG_RUNS)
+@pytest.mark.parametrize("spread", SPREADS)
+def test_all_ranks_take_the_same_decisions(jobs, spread, name):
+    assert_same_decisions(of_ranks(jobs, "train", f"{spread}: {name}"))
+
+
+@pytest.mark.parametrize("name", LONG_RUNS)
+@pytest.mark.parametrize("spread", SPREADS)
+def test_two_processes_with_half_the_batch_each_end_where_one_does(jobs, spread, name):
+    for found in of_ranks(jobs, "train", f"{spread}: {name}"):
+        assert_close(found, on_one_process(name), 1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, options in LONG_RUNS.items() if "rule" not in options])
+def test_the_runs_restart_after_the_targets_have_flipped(name):
+    """Otherwise what is said about them here would be said of the easy part only."""
+    assert any(step > FLIP for step in on_one_process(name)["shifted"])
+
+
+def test_some_shards_are_larger_than_others_and_some_are_empty(jobs):
+    """That is the hard part: a rank without a part of a parameter still has a say in the decision."""
+    first, second = (found["sizes"] for found in of_ranks(jobs, "train", "sharded: adam"))
+    assert first == [20, 4, 14, 2, 3, 1]
+    assert second == [15, 3, 7, 1, 0, 0]
+
+
+@pytest.mark.parametrize("name", SHORT_RUNS)
+def test_the_state_of_a_sharded_parameter_is_sharded_like_it(jobs, name):
+    for found in of_ranks(jobs, "train", f"saved: {name}"):
+        assert found["misplaced"] == []
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+def test_gradients_accumulated_without_synchronising_and_clipped_are_those_of_the_whole_batch(jobs, spread):
+    whole = Training(SHORT_RUNS["adam"], flip=SHORT_FLIP, clip=CLIP).run(0, SHORT).facts()
+    accumulated = of_ranks(jobs, "train", f"{spread}: accumulated")
+    assert_same_decisions(accumulated)
+    assert_close(accumulated[0], whole, 1e-5)
+    assert whole["parameters"] != short_on_one_process("adam")["parameters"]  # some were clipped
+
+
+@pytest.mark.parametrize("name", IN_DOUBLE)
+def test_short_sharded_runs_end_where_one_process_does(jobs, name):
+    found = of_ranks(jobs, "train", f"saved: {name}")
+    assert_same_decisions(found)
+    assert_close(found[0], short_on_one_process(name), 1e-5)
+
+
+def test_sharded_parameters_of_16_bits_learn(jobs):
+    """Half the batch and the whole one round differently in 16 bits, so ranks are compared with each other only."""
+    found = of_ranks(jobs, "train", "saved: 16-bit parameters")
+    assert_same_decisions(found)
+    before, after = (np.mean([facts["losses"][step] for facts in found]) for step in (0, SHORT_FLIP - 1))
+    assert after < 0.5 * before
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("name", SHORT_RUNS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_sharded_run_resumes_in_other_processes_to_the_bit(jobs, form, name):
+    resumed, unbroken = of_ranks(jobs, "resume", f"{form}: {name}"), of_ranks(jobs, "train", f"saved: {name}")
+    for one, other in zip(resumed, unbroken, strict=True):
+        assert_goes_on(one, other)
+
+
+def test_a_checkpoint_that_only_the_first_rank_reads_resumes_to_the_bit(jobs):
+    resumed, unbroken = of_ranks(jobs, "resume", "from the first: adam"), of_ranks(jobs, "train", "saved: adam")
+    for one, other in zip(resumed, unbroken, strict=True):
+        assert_goes_on(one, other)
+
+
+@pytest.mark.parametrize("name", IN_DOUBLE)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_checkpoint_of_two_ranks_resumes_on_one_process(jobs, form, name):
+    resumed = ranks.go_on(SHORT_RUNS[name], jobs["folder"] / name / form, form, spread="whole")
+    assert_close(resumed, of_ranks(jobs, "train", f"saved: {name}")[0], 1e-6, since=SAVED)
+
+
+def test_a_checkpoint_of_one_process_resumes_on_two_ranks(jobs):
+    resumed = of_ranks(jobs, "resume", "one process")
+    assert_same_decisions(resumed)
+    assert_close(resumed[0], short_on_one_process("adam"), 1e-6, since=SAVED)
+
+
+def test_a_run_whose_rank_was_killed_resumes_and_ends_where_the_unbroken_one_does(jobs):
+    (output, survivor), (_, killed) = jobs["die"]
+    assert killed == -signal.SIGKILL
+    assert survivor == 0, output
+    resumed, unbroken = of_ranks(jobs, "resume", "killed"), of_ranks(jobs, "train", "never saved")
+    for one, other in zip(resumed, unbroken, strict=True):
+        assert_goes_on(one, other)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_checkpoint_from_before_the_first_step_resumes_to_the_bit(tmp_path, form):
+    """To have something to save, torch makes such an optimizer take a step without gradients, at a rate of 0."""
+    unbroken = Training(SHORT_RUNS["adam"])
+    unbroken.save(tmp_path / "start", form)
+    resumed = Training(SHORT_RUNS["adam"], seed=1)
+    resumed.load(tmp_path / "start", form)
+    expected = unbroken.run(0, 20).facts()
+    assert resumed.run(0, 20).facts() == expected
+    assert expected["losses"][-1] < 0.5 * expected["losses"][0]
