@@ -15,7 +15,7 @@ from torch import Tensor
 
 from samuel.core.rays import Moves, Rays, RaysState
 from samuel.torch.bases import COUNTS, INITIAL, Base
-from samuel.torch.shelf import Shelf, dressed, from_one_row, in_one_row, placed, raw, scale, shelf_key
+from samuel.torch.shelf import Shelf, dressed, from_one_row, in_one_row, kernels_fit, placed, raw, scale, shelf_key
 
 BASIS, BASE, RAYS, REST = "basis", "base", "rays", "rest"
 """What the names of entries in the optimizer's state begin with; then a colon."""
@@ -59,6 +59,7 @@ class Decision:
         self.numbers = numbers(rays, state.get(self.params[0], {}), self.home)
         self._present: list[bool] = []
         self._parts: list[_Part] = []
+        self._movable: dict[Shelf, list[int]] = {}
         self._fill(state)
         self._own = [state[p] for p in self.params]
 
@@ -81,16 +82,11 @@ class Decision:
             shelf.take_memory()
         for part in self._parts:
             part.pack(groups)
-        self.numbers.begin([shelf.products(self.foreach).to(self.home) for shelf in self.shelves])
+        moves = self.numbers.advance([shelf.products(self.foreach).to(self.home) for shelf in self.shelves])
         for base in self._bases:
             base.step(groups)
-        for part in self._parts:
-            part.multiply(groups)
-        moves, row = self.numbers.end()
         for shelf in self.shelves:
-            shelf.take_step(_on(moves, shelf.device), _beside(row, shelf.moving), self.foreach)
-        for part in self._parts:
-            part.apply(groups, self.numbers.rate)
+            self._move(shelf, moves, groups)
         anew = moves.restarted if self.rays.base_state == "slots" else [moves.reset]
         for base, restarted in zip(self._bases, anew, strict=True):
             base.reset_where(restarted)
@@ -98,6 +94,22 @@ class Decision:
             shelf.leave_memory()
         for group in groups:
             self._publish(group)
+
+    def _move(self, shelf: Shelf, moves: Moves, groups: Sequence[dict[str, Any]]) -> None:
+        """The step of one shelf, and of its parameters."""
+        row = _beside(self.numbers.row, shelf.moving)
+        if row is None and kernels_fit(shelf):  # made on the host, where the first parameter is
+            row = in_one_row(Moves(*(torch.as_tensor(part) for part in moves))).to(shelf.device)
+        if shelf.moves_in_place(self.foreach):
+            rate = torch.as_tensor(self.numbers.rate, device=shelf.device)
+            shelf.move(row, rate, groups, self._movable[shelf])
+            return
+        parts = [part for part in self._parts if part.shelf is shelf]
+        for part in parts:
+            part.multiply(groups)
+        shelf.take_step(_on(moves, shelf.device), row, self.foreach)
+        for part in parts:
+            part.apply(groups, self.numbers.rate)
 
     def _look_who_is_there(self, present: list[bool]) -> None:
         """Sort the parameters that have a gradient by shelf and group."""
@@ -108,6 +120,10 @@ class Decision:
             if is_there:
                 members.append(i)
         self._parts = [_Part(shelf, group, members) for (shelf, group), members in places.items()]
+        self._movable = {shelf: [-1] * len(shelf.params) for shelf in self.shelves}
+        for (shelf, group), members in places.items():
+            for i in members:
+                self._movable[shelf][i] = group
         for shelf in self.shelves:
             shelf.some_missing, shelf.fresh = not all(p.grad is not None for p in shelf.params), True
         for base in self._bases:
@@ -246,30 +262,27 @@ class _HostNumbers(_Numbers):
     def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
         super().__init__(rays, given, torch.device("cpu"))
         self._arrays = [tensor.numpy() for tensor in self.entries.values()]
-        self._moves: Any = None
+        self.row = None
 
     @property
     def rate(self) -> float:
         """The learning rate of the last step."""
         return float(self.entries[f"{RAYS}:rate"])
 
-    def begin(self, dots: Sequence[Tensor]) -> None:
+    def advance(self, dots: Sequence[Tensor]) -> Moves:
         """One round; see `Rays.advance`."""
         total = sum(part.cpu().numpy() for part in dots)
         with np.errstate(all="ignore"):  # infinities are looked for where they matter
-            state, self._moves = self.rays.advance(_unflat([array[()] for array in self._arrays]), total)
+            state, moves = self.rays.advance(_unflat([array[()] for array in self._arrays]), total)
         for array, new in zip(self._arrays, _flat(state).values(), strict=True):
             array[...] = new
-
-    def end(self) -> tuple[Moves, None]:
-        """What the round makes us do."""
-        return self._moves, None
+        return moves
 
 
 class _DeviceNumbers(_Numbers):
     """On the GPU that the parameters are on, so that nobody waits for anybody.
 
-    Some hundred tiny operations: they are recorded once and replayed, while the base takes its step.
+    Some hundred tiny operations, which are recorded once and then replayed.
     """
 
     def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
@@ -277,11 +290,10 @@ class _DeviceNumbers(_Numbers):
         self._tensors = list(self.entries.values())
         m, k, d = len(rays.moving), len(rays.kept), rays.directions
         self._dots = torch.zeros(m + k, device=home)
-        self._row = torch.zeros(m + k + d + m + m * d + 1 + (m + k) ** 2, device=home)
+        self.row = torch.zeros(m + k + d + m + m * d + 1 + (m + k) ** 2, device=home)
         self._restarted = torch.zeros(rays.slots, dtype=torch.bool, device=home)
         self._reset = torch.zeros((), dtype=torch.bool, device=home)
-        self._moves = from_one_row(self._row, self._restarted, self._reset, m, k, d)
-        self._aside = torch.cuda.Stream(home)
+        self._moves = from_one_row(self.row, self._restarted, self._reset, m, k, d)
         self._graph: Any = None
         self._rounds = 0
 
@@ -290,33 +302,26 @@ class _DeviceNumbers(_Numbers):
         """The learning rate of the last step."""
         return self.entries[f"{RAYS}:rate"]
 
-    def begin(self, dots: Sequence[Tensor]) -> None:
-        """Begin one round; see `Rays.advance`."""
+    def advance(self, dots: Sequence[Tensor]) -> Moves:
+        """One round; see `Rays.advance`. What is returned, and `row`, is overwritten by the next."""
         self._dots.copy_(dots[0] if len(dots) == 1 else torch.stack(list(dots)).sum(0))
         self._rounds += 1
         if torch.cuda.is_current_stream_capturing() or self._rounds < 3:  # the first rounds put all tables in place
             self._advance()
-            return
+            return self._moves
         with torch.cuda.device(self.home):
             if self._graph is None:
                 self._graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                     self._advance()
-            self._aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._aside):
-                self._graph.replay()
-
-    def end(self) -> tuple[Moves, Tensor]:
-        """What the round makes us do; overwritten by the next."""
-        if not torch.cuda.is_current_stream_capturing():
-            torch.cuda.current_stream(self.home).wait_stream(self._aside)
-        return self._moves, self._row
+            self._graph.replay()
+        return self._moves
 
     def _advance(self) -> None:
         state, moves = self.rays.advance(_unflat(self._tensors), self._dots)
         for tensor, new in zip(self._tensors, _flat(state).values(), strict=True):
             tensor.copy_(new)
-        self._row.copy_(in_one_row(moves))
+        self.row.copy_(in_one_row(moves))
         self._restarted.copy_(moves.restarted)
         self._reset.copy_(moves.reset)
 
@@ -371,7 +376,8 @@ class Stepper:
         self._shelves = list({id(shelf): shelf for shelf, _ in place.values()}.values())
         shadows = [{"params": [self._shadows[p] for p in group["params"]], **self._options(group)} for group in groups]
         self.optimizer = base.build(shadows)
-        self._counts: dict[str, list[Tensor]] = {}
+        self._counts: dict[tuple[str, torch.device], Tensor] = {}
+        self._number = {p: number for number, p in enumerate(place)}
         self._moved: list[Tensor] = []
         self._adopted = -1
 
@@ -406,13 +412,11 @@ class Stepper:
             return
         for (shelf, key), row in self._rows.items():
             shelf.fill_where(_beside(anew, row), row, self.base.initial(key))
-        for key, counts in self._counts.items():
-            if not isinstance(anew, Tensor):
-                for count in counts if anew else ():
-                    count.fill_(self.base.initial(key))
-            elif counts[0].device == anew.device:  # on the host they are of no consequence
-                torch._foreach_mul_(counts, (~anew).to(counts[0].dtype))
-                torch._foreach_add_(counts, anew.to(counts[0].dtype) * self.base.initial(key))
+        for (key, _), counts in self._counts.items():
+            if isinstance(anew, Tensor) and counts.device == anew.device:  # on the host they are of no consequence
+                counts.masked_fill_(anew, self.base.initial(key))
+            elif not isinstance(anew, Tensor) and anew:
+                counts.fill_(self.base.initial(key))
 
     def take_over(self, p: Tensor, given: dict[str, Any]) -> dict[str, Any]:
         """Continue from a state that was saved or moved; returns the entries to show."""
@@ -422,11 +426,11 @@ class Stepper:
         if not own:
             return {}
         shadow = self._shadows[p]
-        entry = {key: self._moved(value, p, shelf, i, key) for key, value in own.items()}
+        entry = {key: self._carried(value, p, shelf, i, key) for key, value in own.items()}
         self.optimizer.state[shadow] = entry
         return {prefix + key: value for key, value in entry.items()}
 
-    def _moved(self, value: Any, p: Tensor, shelf: Shelf, i: int, key: str) -> Any:
+    def _carried(self, value: Any, p: Tensor, shelf: Shelf, i: int, key: str) -> Any:
         if not isinstance(value, Tensor):
             return value
         if self.base.known and key not in COUNTS:
@@ -441,7 +445,6 @@ class Stepper:
     def _adopt(self) -> None:
         """Show the base's state as ours, with the vectors of a known base packed into rows."""
         prefix = f"{BASE}{self.k}:"
-        self._counts = {}
         for p, shadow in self._shadows.items():
             shown = self.shown_in[p]
             for name in [name for name in shown if name.startswith(prefix)]:
@@ -450,7 +453,7 @@ class Stepper:
             shelf, i = self.place[p]
             for key, value in entry.items():
                 if self.base.known and key in COUNTS:
-                    self._counts.setdefault(key, []).append(value)
+                    entry[key] = value = self._counted(key, value, p)
                 elif self.base.known and isinstance(value, Tensor):
                     view = shelf.view(self._row(shelf, key), i)
                     if view.data_ptr() != raw(value).data_ptr():
@@ -458,6 +461,16 @@ class Stepper:
                         entry[key] = value = dressed(view, p)
                 shown[prefix + key] = value
         self._adopted = len(self.optimizer.state)
+
+    def _counted(self, key: str, value: Tensor, p: Tensor) -> Tensor:
+        """A number that the base keeps for a parameter, in one row with those of the others."""
+        if (key, value.device) not in self._counts:
+            zeros = torch.zeros(len(self._number), dtype=value.dtype, device=value.device)
+            self._counts[key, value.device] = zeros
+        view = self._counts[key, value.device][self._number[p]]
+        if view.data_ptr() != value.data_ptr():
+            view.copy_(value)
+        return view
 
     def _row(self, shelf: Shelf, key: str) -> Tensor:
         if (shelf, key) not in self._rows:

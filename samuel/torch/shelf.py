@@ -109,6 +109,9 @@ class Shelf:
         short = [i for i, p in enumerate(params) if raw(p).dtype in (torch.float16, torch.bfloat16)]
         self.remainders = {i: torch.zeros_like(raw(params[i])) for i in short}
         """Of parameters of 16 bits, what they could not hold of the steps so far."""
+        self._dense = all(raw(p).stride() == strides for p, strides in zip(params, self.strides, strict=True))
+        self._table: Any = None
+        self._assigned: Any = None
 
     # Rows and views
 
@@ -140,7 +143,8 @@ class Shelf:
             for rows in (self.gradient, self.directions):
                 rows.untyped_storage().resize_(rows.numel() * rows.element_size())
             self._given_back = False
-            torch._foreach_zero_(self._gaps)
+            for gap in self._gaps:
+                gap.zero_()
         if self.some_missing or self.fresh:
             self.gradient.zero_()
             self.fresh = False
@@ -257,6 +261,33 @@ class Shelf:
     @property
     def _chunk(self) -> int:
         return CHUNK if self.device.type == "cpu" else self.size
+
+    def moves_in_place(self, foreach: bool) -> bool:
+        """Whether one kernel moves the parameters together with the rows."""
+        return foreach and kernels_fit(self) and not self.remainders and self._dense
+
+    def move(self, numbers: Tensor, rate: Tensor, groups: Sequence[dict[str, Any]], of_group: list[int]) -> None:
+        """The step as `take_step` and `apply` take it, in one pass.
+
+        Args:
+            numbers: the moves in one row.
+            rate: the learning rate, for weight decay.
+            groups: the parameter groups.
+            of_group: the group of each parameter; -1 for one that is not to be moved.
+        """
+        from samuel.torch import kernels
+
+        addresses = [tensor.data_ptr() for tensor in self.raws(self.params)]
+        if self._table is None or self._table.addresses != addresses:
+            sizes = [shape.numel() for shape in self.shapes]
+            self._table = kernels.Table(addresses, self.offsets, sizes, len(groups), self.device)
+            self._assigned = None
+        if self._assigned is not of_group:
+            self._table.assign(of_group)
+            self._assigned = of_group
+        for place, group in enumerate(groups):
+            self._table.set_factors(place, group["lr"], group["weight_decay"])
+        self._table.step(self.moving, self.kept, self.directions, numbers, rate, self.enters)
 
     def fill_where(self, flag: Any, row: Tensor, value: float) -> None:
         """Fill a row with a value if the flag says so; a tensor is not waited for."""

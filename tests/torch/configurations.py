@@ -7,9 +7,12 @@ import torch
 
 from samuel.torch import Anytime, Samuel, Watched
 
+# Tensors are small here: several threads would only wait for each other, above all beside other tests.
+torch.set_num_threads(1)
+
 NAMED = ("adam", "adagrad", "momentum", "sgd")
 
-WATCHED = Watched(shortest=8, short=2)
+WATCHED = Watched(shortest=16, short=3)
 LEVELS = Anytime(shortest=4, levels=3)
 RULES = {
     "samuel": {"cover": WATCHED},
@@ -56,7 +59,8 @@ SHAPES = ((7, 5), (5,), (3, 2, 2), ())
 def parameters(shapes=SHAPES, dtype=torch.float32, seed=0):
     """Parameters to start from."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)) for shape in shapes]
+    numbers = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    return [torch.nn.Parameter(tensor.to(dtype)) for tensor in numbers]
 
 
 def gradients(params, step, noise=0.3, period=40):
@@ -66,5 +70,44 @@ def gradients(params, step, noise=0.3, period=40):
     found = []
     for p in params:
         goal = 1 + noise * torch.randn(p.shape, generator=generator, dtype=torch.float64)
-        found.append((p.detach().double() - sign * goal).to(p.dtype))
+        found.append((p.detach() - sign * goal).to(p.dtype))
     return found
+
+
+def train(optimizer, params, steps):
+    """The plainest loop: one step for each number in `steps`, with the gradients of that step."""
+    for step in steps:
+        for p, gradient in zip(params, gradients(params, step), strict=True):
+            p.grad = gradient
+        optimizer.step()
+
+
+def feed(optimizers, steps, gradients=gradients):
+    """Step several optimizers on the gradients of the first one's parameters."""
+    each = [[p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers]
+    for step in steps:
+        found = gradients(each[0], step)
+        for optimizer, params in zip(optimizers, each, strict=True):
+            for p, gradient in zip(params, found, strict=True):
+                p.grad = gradient.to(p.dtype).clone()
+            optimizer.step()
+
+
+def values(params):
+    """Copies of the parameters' values."""
+    return [p.detach().clone() for p in params]
+
+
+def assert_equal(ones, others):
+    """To the bit."""
+    torch.testing.assert_close(list(ones), list(others), rtol=0, atol=0, equal_nan=True)
+
+
+def assert_close(ones, others, atol=1e-5):
+    """Up to a distance."""
+    torch.testing.assert_close(list(ones), list(others), rtol=0, atol=atol)
+
+
+def one_rate(params, base, rate=0.05, **options):
+    """With one rate that never falls, the optimizer must be its base with that rate."""
+    return Samuel(params, base, lrs=(rate,), **{"decay": "none", "cover": Watched(short=0), **options})

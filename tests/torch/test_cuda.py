@@ -62,6 +62,7 @@ def test_kernels_and_the_plain_loop_on_the_host_agree(name):
     torch.testing.assert_close(fast.weights().cpu(), plain.weights(), rtol=5e-2, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_step_never_waits_for_the_device(name):
     params = parameters("cuda")
@@ -105,6 +106,7 @@ def test_a_captured_step_does_the_same(name):
     assert float(optimizer.effective_lr) == pytest.approx(other.effective_lr, rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")  # which torch itself still uses to compile
 def test_a_compiled_training_step_does_the_same():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).cuda()
