@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from samuel.torch import lists
 from samuel.torch.shelf import raw
 
 
@@ -62,12 +63,12 @@ class DiscountedAdagrad(Optimizer):
             squares = [raw(self.state[p]["sum_of_squares"]) for p in params]
             gradients = [raw(p.grad) for p in params]
             if group["alpha"] != 1:
-                torch._foreach_mul_(squares, group["alpha"])
-            torch._foreach_addcmul_(squares, gradients, gradients)
-            roots = torch._foreach_sqrt(squares)
+                lists.mul_(squares, group["alpha"])
+            lists.addcmul_(squares, gradients, gradients)
+            roots = lists.sqrt(squares)
             # Where the sum is 0 so is the gradient, and any root does; the smallest one changes no other.
-            torch._foreach_maximum_(roots, torch.finfo(roots[0].dtype).tiny)
-            torch._foreach_addcdiv_([raw(p) for p in params], gradients, roots, value=-float(group["lr"]))
+            lists.maximum_(roots, torch.finfo(roots[0].dtype).tiny)
+            lists.addcdiv_([raw(p) for p in params], gradients, roots, value=-float(group["lr"]))
         return loss
 
 

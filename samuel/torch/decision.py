@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from samuel.core.rays import Moves, Rays, RaysState
+from samuel.torch import lists
 from samuel.torch.bases import COUNTS, INITIAL, Base
 from samuel.torch.shelf import Shelf, dressed, from_one_row, in_one_row, kernels_fit, placed, raw, scale, shelf_key
 
@@ -33,6 +34,7 @@ class Decision:
         state: the optimizer's state; what is not in it begins now.
         foreach: work on packed rows, or in a plain loop over parameters.
         anchor_dtype: dtype of the vectors that change only when a block ends.
+        compiled: on a GPU, compile what is done with the numbers about the experts.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Decision:
         state: State,
         foreach: bool,
         anchor_dtype: torch.dtype | None,
+        compiled: bool = False,
     ) -> None:
         self.rays, self.base, self.foreach = rays, base, foreach
         self.params = [p for group in groups for p in group["params"]]
@@ -55,8 +58,9 @@ class Decision:
         self.shelves = [Shelf(params, rays, anchor_dtype) for params in shelves.values()]
         self._place = {p: (shelf, i) for shelf in self.shelves for i, p in enumerate(shelf.params)}
         self._bases = [Stepper(base, k, groups, self._place) for k in range(rays.directions)]
-        numbers = _DeviceNumbers if self.home.type == "cuda" else _HostNumbers
-        self.numbers = numbers(rays, state.get(self.params[0], {}), self.home)
+        given = state.get(self.params[0], {})
+        on_gpu = self.home.type == "cuda"
+        self.numbers = _DeviceNumbers(rays, given, self.home, compiled) if on_gpu else _HostNumbers(rays, given)
         self._present: list[bool] = []
         self._parts: list[_Part] = []
         self._movable: dict[Shelf, list[int]] = {}
@@ -100,7 +104,7 @@ class Decision:
         row = _beside(self.numbers.row, shelf.moving)
         if row is None and kernels_fit(shelf):  # made on the host, where the first parameter is
             row = in_one_row(Moves(*(torch.as_tensor(part) for part in moves))).to(shelf.device)
-        if shelf.moves_in_place(self.foreach):
+        if row is not None and shelf.moves_in_place(self.foreach):
             rate = torch.as_tensor(self.numbers.rate, device=shelf.device)
             shelf.move(row, rate, groups, self._movable[shelf])
             return
@@ -219,9 +223,9 @@ class _Part:
     def pack(self, groups: Sequence[dict[str, Any]]) -> None:
         """Gather the gradients."""
         if self.members:
-            torch._foreach_copy_(self._gradients, self.shelf.raws([p.grad for p in self._params]))
+            lists.copy_(self._gradients, self.shelf.raws([p.grad for p in self._params]))
             if groups[self.group]["maximize"]:
-                torch._foreach_neg_(self._gradients)
+                lists.neg_(self._gradients)
 
     def multiply(self, groups: Sequence[dict[str, Any]]) -> None:
         """Scale the directions by the group's `lr`."""
@@ -259,7 +263,7 @@ class _Numbers:
 class _HostNumbers(_Numbers):
     """On the host, in NumPy, which is much faster than torch for a few hundred numbers."""
 
-    def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
+    def __init__(self, rays: Rays, given: dict[str, Any]) -> None:
         super().__init__(rays, given, torch.device("cpu"))
         self._arrays = [tensor.numpy() for tensor in self.entries.values()]
         self.row = None
@@ -282,10 +286,10 @@ class _HostNumbers(_Numbers):
 class _DeviceNumbers(_Numbers):
     """On the GPU that the parameters are on, so that nobody waits for anybody.
 
-    Some hundred tiny operations, which are recorded once and then replayed.
+    Some hundred tiny operations, which are recorded once and then replayed; or, compiled, a few dozen.
     """
 
-    def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
+    def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device, compiled: bool) -> None:
         super().__init__(rays, given, home)
         self._tensors = list(self.entries.values())
         m, k, d = len(rays.moving), len(rays.kept), rays.directions
@@ -296,6 +300,8 @@ class _DeviceNumbers(_Numbers):
         self._moves = from_one_row(self.row, self._restarted, self._reset, m, k, d)
         self._graph: Any = None
         self._rounds = 0
+        self._compiled = compiled
+        self._round: Any = self._plain_round
 
     @property
     def rate(self) -> Tensor:
@@ -318,12 +324,22 @@ class _DeviceNumbers(_Numbers):
         return self._moves
 
     def _advance(self) -> None:
-        state, moves = self.rays.advance(_unflat(self._tensors), self._dots)
-        for tensor, new in zip(self._tensors, _flat(state).values(), strict=True):
+        if self._compiled and self._rounds == 2:  # from here on, all tables being in place
+            from torch.fx.experimental.proxy_tensor import make_fx
+
+            # Traced by running it, since no compiler understands the array-API layer that it is written on.
+            traced = make_fx(self._round)(self._dots, *self._tensors)
+            self._round = torch.compile(traced, fullgraph=True, dynamic=False)
+        *state, row, restarted, reset = self._round(self._dots, *self._tensors)
+        for tensor, new in zip(self._tensors, state, strict=True):
             tensor.copy_(new)
-        self.row.copy_(in_one_row(moves))
-        self._restarted.copy_(moves.restarted)
-        self._reset.copy_(moves.reset)
+        self.row.copy_(row)
+        self._restarted.copy_(restarted)
+        self._reset.copy_(reset)
+
+    def _plain_round(self, dots: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
+        state, moves = self.rays.advance(_unflat(parts), dots)
+        return (*_flat(state).values(), in_one_row(moves), moves.restarted, moves.reset)
 
 
 def _flat(state: Any, prefix: str = "") -> dict[str, Any]:
@@ -395,9 +411,9 @@ class Stepper:
             shelf.directions[self.k].zero_()
         if self.base.copies_parameters and self._moved:
             shadows = [self._view(p) for p in self._moved]
-            torch._foreach_copy_(shadows, [raw(p) for p in self._moved])
+            lists.copy_(shadows, [raw(p) for p in self._moved])
             self.optimizer.step()
-            torch._foreach_sub_(shadows, [raw(p).to(s.dtype) for p, s in zip(self._moved, shadows, strict=True)])
+            lists.sub_(shadows, [raw(p).to(s.dtype) for p, s in zip(self._moved, shadows, strict=True)])
         else:
             self.optimizer.step()
         if len(self.optimizer.state) != self._adopted or not self.base.known:

@@ -5,6 +5,8 @@ the host never waits to hear of it. The plain versions in `samuel.torch.shelf` a
 device runs.
 """
 
+# Inside a kernel the language is Triton's: an int there has a dtype.
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportMissingImports=false
 from __future__ import annotations
 
 import functools
@@ -12,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton  # pyright: ignore[reportMissingImports]
-import triton.language as tl  # pyright: ignore[reportMissingImports]
+import triton
+import triton.language as tl
 from torch import Tensor
 
 DOTS_BLOCK = 4096

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from samuel.core.rays import Moves, Rays
+from samuel.torch import lists
 
 ALIGNED = 64
 """Every parameter begins at a multiple of this, so that kernels can load many numbers at once."""
@@ -255,8 +256,8 @@ class Shelf:
 
     def _beside(self, moves: Moves) -> Moves:
         """The moves as tensors of this device."""
-        numbers = [torch.as_tensor(part, dtype=self.dtype, device=self.device) for part in moves[:-2]]
-        return Moves(*numbers, *moves[-2:])
+        numbers = (torch.as_tensor(part, dtype=self.dtype, device=self.device) for part in moves)
+        return Moves(*numbers)
 
     @property
     def _chunk(self) -> int:
@@ -313,7 +314,7 @@ class Shelf:
         if not self.remainders:
             if shrink is not None:
                 scale(targets, 1 - shrink)
-            torch._foreach_add_(targets, updates)
+            lists.add_(targets, updates)
             return
         for i, target, update in zip(members, targets, updates, strict=True):
             here = target.to(self.dtype)
@@ -328,9 +329,9 @@ class Shelf:
 def scale(tensors: list[Tensor], factor: Any) -> None:
     """Multiply tensors of one device by a number, which a device is not asked for."""
     if not isinstance(factor, Tensor) or factor.device.type == "cpu":
-        torch._foreach_mul_(tensors, float(factor))
+        lists.mul_(tensors, float(factor))
     else:
-        torch._foreach_mul_(tensors, factor.to(tensors[0].device, tensors[0].dtype).reshape(()))
+        lists.mul_(tensors, factor.to(tensors[0].device, tensors[0].dtype).reshape(()))
 
 
 def in_one_row(moves: Moves) -> Tensor:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from samuel.core import Anytime, certificate, combine
+from samuel.core import Anytime, Chosen, certificate, combine
 from samuel.core import weights as mw
 from samuel.core.feedback import Linear
+from samuel.core.rules import follow
 
 ROUNDS, EXPERTS, Q, DIM = 1000, 3, 10, 4
 COVER = Anytime(shortest=4)
@@ -107,3 +108,34 @@ def test_under_tracing_a_stream_without_a_healthy_expert_stays_as_it_was_and_say
     assert judged.healthy.tolist() == [True, False]
     np.testing.assert_allclose(mw.shares(after)[1], mw.shares(weights)[1])
     assert mw.shares(after)[0, 0, 0] > 0.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rule": "samuel"},
+        {"rule": "samuel", "horizon": 100},
+        {"rule": "levels"},
+        {"rule": "theorem"},
+        {"rule": "theorem", "newborns": "inherit", "decay": "linear"},
+        {"rule": "theorem", "scale": 1.0, "base_state": "slots", "decay": "sqrt"},
+        {"rule": "samuel", "cover": Chosen((3, 5)), "takeover": 0, "horizon": 9},
+    ],
+    ids=lambda options: "-".join(str(value) for value in options.values()),
+)
+def test_a_round_on_a_device_asks_for_nothing_from_it_and_sends_nothing_there(options, monkeypatch):
+    """With tensors that have no values: whoever asks for one fails, and so does a mix of devices."""
+    rays = follow(base="adam", **options)
+    state = rays.start(torch.zeros((), device="meta"))
+    dots = torch.zeros(len(rays.moving) + len(rays.kept), device="meta")
+    for _ in range(2):  # puts the tables there
+        state, _ = rays.advance(state, dots)
+    plain = torch.asarray
+
+    def no_numbers(value, **keywords):
+        assert isinstance(value, torch.Tensor), f"{value!r} would have to be sent to the device"
+        return plain(value, **keywords)
+
+    monkeypatch.setattr(torch, "asarray", no_numbers)
+    state, moves = rays.advance(state, dots)
+    assert state.rate.device.type == moves.rewrite.device.type == "meta"

@@ -1,6 +1,8 @@
 """Trainers that know nothing about this optimizer train with it, show its rate, and resume where they stopped."""
 
+import os
 import socket
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,17 +14,35 @@ from samuel.torch import Samuel
 ROWS, BATCH = 128, 16
 BATCHES = ROWS // BATCH
 
+# Of Lightning's own: that it asks torch for something in an old way, that it would load data in more processes, and
+# that a resumed run keeps its checkpoints where the first one did.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+]
+
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch):
-    """Nothing here needs the network, and no package is to phone home."""
+def alone(monkeypatch):
+    """Nothing here needs the network, no package is to phone home, and none leaves settings behind."""
 
     def refuse(_, address):
         raise OSError(f"a test wanted to connect to {address}")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"):
-        monkeypatch.setenv(name, "1")
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK")
+    with patch.dict(os.environ, dict.fromkeys(names, "1")):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These networks are so small that threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 # Inputs of two classes, and a network that can tell them apart.
@@ -143,12 +163,72 @@ def test_lightning_resumes_to_the_bit(lightning, fit, tmp_path):
     assert resumed.rates == unbroken.rates[2 * BATCHES :]
 
 
+# Accelerate, by itself and under the Trainer of Hugging Face
+
+
+@pytest.fixture
+def accelerate():
+    """All accelerators share a state; it is forgotten afterwards."""
+    module = pytest.importorskip("accelerate")
+    yield module
+    module.state.AcceleratorState._reset_state(reset_partial_state=True)
+    module.state.GradientState._reset_state()
+
+
+class Accelerated:
+    """The loop that users of Accelerate write."""
+
+    def __init__(self, accelerator):
+        model = network()
+        optimizer = Samuel(model.parameters())
+        scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.5, 1.0, total_iters=BATCHES)
+        self.accelerator, self.rates = accelerator, []
+        self.prepared = accelerator.prepare(model, optimizer, batches(), scheduler)
+        self.bare = model, optimizer
+
+    def epochs(self, count):
+        model, optimizer, loader, scheduler = self.prepared
+        for _ in range(count):
+            for inputs, classes in loader:
+                with self.accelerator.accumulate(model):
+                    loss = torch.nn.functional.cross_entropy(model(inputs), classes)
+                    self.accelerator.backward(loss)
+                    if self.accelerator.sync_gradients:
+                        self.accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+                self.rates.append(optimizer.param_groups[0]["effective_lr"])
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_accelerate_trains_accumulates_and_clips(accelerate, precision):
+    run = Accelerated(accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2, mixed_precision=precision))
+    run.epochs(30)
+    model, optimizer = run.bare
+    assert loss_of(model) < 0.2 * loss_of(network())
+    assert run.rates[0] == Samuel(network().parameters()).effective_lr != run.rates[1]
+    assert run.rates[-1] == optimizer.effective_lr
+    assert max(run.rates) > 3 * run.rates[0]
+
+
+def test_accelerate_resumes_to_the_bit(accelerate, tmp_path):
+    run = Accelerated(accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2))
+    run.epochs(5)
+    run.accelerator.save_state(tmp_path / "saved")
+    run.epochs(5)
+    resumed = Accelerated(accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2))
+    resumed.accelerator.load_state(tmp_path / "saved")
+    resumed.epochs(5)
+    assert_same(everything(*resumed.bare), everything(*run.bare))
+    assert resumed.rates == run.rates[5 * BATCHES :]
+
+
 # The Trainer of Hugging Face, with a tiny transformer that learns whether a sequence contains some token.
 
 
 @pytest.fixture
-def transformers():
-    pytest.importorskip("accelerate")
+def transformers(accelerate):
     return pytest.importorskip("transformers")
 
 
@@ -222,7 +302,8 @@ def test_hugging_face_schedules_accumulates_and_clips_in_mixed_precision(bert, t
     trainer = trainer_of(model, 160, optimizers=(optimizer, scheduler), **options)
     trainer.train()
     assert losses(trainer)[-1] < 0.2 * losses(trainer)[0]
-    assert trainer.state.log_history[0]["learning_rate"] < trainer.state.log_history[1]["learning_rate"] == 1.0
+    assert trainer.state.log_history[0]["learning_rate"] < 0.9
+    assert trainer.state.log_history[-2]["learning_rate"] == pytest.approx(1.0)
 
 
 def test_hugging_face_makes_the_optimizer_by_itself(bert, trainer_of):
@@ -249,64 +330,3 @@ def test_hugging_face_resumes_to_the_bit(bert, trainer_of, tmp_path):
     resumed.train(resume_from_checkpoint=str(tmp_path / "unbroken" / "checkpoint-13"))
     assert_same(everything(resumed.model, optimizer), expected)
     assert resumed.rates == unbroken.rates[13:]
-
-
-# Accelerate
-
-
-@pytest.fixture
-def accelerator():
-    """Makes accelerators; they share a state, which is forgotten afterwards."""
-    accelerate = pytest.importorskip("accelerate")
-    yield lambda **options: accelerate.Accelerator(cpu=True, **options)
-    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    accelerate.state.GradientState._reset_state()
-
-
-class Accelerated:
-    """The loop that users of Accelerate write."""
-
-    def __init__(self, accelerator):
-        model = network()
-        optimizer = Samuel(model.parameters())
-        scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.5, 1.0, total_iters=BATCHES)
-        self.accelerator, self.rates = accelerator, []
-        self.prepared = accelerator.prepare(model, optimizer, batches(), scheduler)
-        self.bare = model, optimizer
-
-    def epochs(self, count):
-        model, optimizer, loader, scheduler = self.prepared
-        for _ in range(count):
-            for inputs, classes in loader:
-                with self.accelerator.accumulate(model):
-                    loss = torch.nn.functional.cross_entropy(model(inputs), classes)
-                    self.accelerator.backward(loss)
-                    if self.accelerator.sync_gradients:
-                        self.accelerator.clip_grad_norm_(model.parameters(), 1.0)
-                    optimizer.step()
-                    scheduler.step()
-                    optimizer.zero_grad()
-                self.rates.append(optimizer.param_groups[0]["effective_lr"])
-
-
-@pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_accelerate_trains_accumulates_and_clips(accelerator, precision):
-    run = Accelerated(accelerator(gradient_accumulation_steps=2, mixed_precision=precision))
-    run.epochs(30)
-    model, optimizer = run.bare
-    assert loss_of(model) < 0.2 * loss_of(network())
-    assert run.rates[0] == optimizer.__class__(network().parameters()).effective_lr != run.rates[1]
-    assert run.rates[-1] == optimizer.effective_lr
-    assert max(run.rates) > 3 * run.rates[0]
-
-
-def test_accelerate_resumes_to_the_bit(accelerator, tmp_path):
-    run = Accelerated(accelerator(gradient_accumulation_steps=2))
-    run.epochs(5)
-    run.accelerator.save_state(tmp_path / "saved")
-    run.epochs(5)
-    resumed = Accelerated(accelerator(gradient_accumulation_steps=2))
-    resumed.accelerator.load_state(tmp_path / "saved")
-    resumed.epochs(5)
-    assert_same(everything(*resumed.bare), everything(*run.bare))
-    assert resumed.rates == run.rates[5 * BATCHES :]

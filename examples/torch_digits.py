@@ -1,0 +1,62 @@
+"""One run without a learning rate against seven constant ones: a small CNN on scikit-learn's digits.
+
+    python examples/torch_digits.py
+
+All eight runs start from the same network and see the same batches. Needs scikit-learn for its digits.
+"""
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import samuel
+
+STEPS, BATCH = 600, 32
+RATES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
+
+torch.set_num_threads(1)  # the network is so small that threads would only wait for each other
+digits = load_digits()
+order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
+images = torch.tensor(digits.images, dtype=torch.float32)[order, None] / 16
+labels = torch.tensor(digits.target)[order]
+train, test = slice(0, 1297), slice(1297, None)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(128, 10)),
+    )
+
+
+def accuracy(model):
+    with torch.no_grad():
+        return (model(images[test]).argmax(1) == labels[test]).float().mean().item()
+
+
+def run(make_optimizer, show=False):
+    model, random = network(), torch.Generator().manual_seed(1)
+    optimizer = make_optimizer(model.parameters())
+    for step in range(1, STEPS + 1):
+        chosen = torch.randint(0, 1297, (BATCH,), generator=random)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images[train][chosen]), labels[train][chosen])
+        loss.backward()
+        optimizer.step()
+        if show and (step % 100 == 0 or step == 25):
+            rate = optimizer.effective_lr
+            print(f"   step {step:4d}   accuracy {accuracy(model):6.1%}   learning rate {rate:.4f}", flush=True)
+    return accuracy(model)
+
+
+constant = {}
+for rate in RATES:
+    constant[rate] = run(lambda params, rate=rate: torch.optim.Adam(params, lr=rate))
+    print(f"Adam, constant rate {rate:<8g} accuracy {constant[rate]:6.1%}", flush=True)
+print("Samuel over Adam, as it comes:")
+ours = run(samuel.torch.Samuel, show=True)  # no learning rate; the loop is the same
+best = max(constant, key=constant.get)
+print(f"Best of the seven in hindsight: {best:g}, with {constant[best]:.1%}; worst: {min(constant.values()):.1%}.")
+print(f"Samuel, untuned               accuracy {ours:6.1%}")
