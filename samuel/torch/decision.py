@@ -66,6 +66,8 @@ class Decision:
         self._movable: dict[Shelf, list[int]] = {}
         self._fill(state)
         self._own = [state[p] for p in self.params]
+        self._mark = f"{BASIS}:{rays.moving[0]}"
+        self._marks = [entries[self._mark] for entries in self._own]
 
     def fits(self, params: Sequence[Tensor], state: State) -> bool:
         """Whether this still stands for the optimizer's parameters and state, and not for what they were once."""
@@ -73,6 +75,7 @@ class Decision:
             len(params) == len(self.params)
             and all(p is own for p, own in zip(params, self.params, strict=True))
             and all(state.get(p) is own for p, own in zip(self.params, self._own, strict=True))
+            and all(own.get(self._mark) is mark for own, mark in zip(self._own, self._marks, strict=True))
             and [p.device for p in params] == self._devices
             and [p.dtype for p in params] == self._dtypes
         )
@@ -80,6 +83,8 @@ class Decision:
     def step(self, groups: Sequence[dict[str, Any]]) -> None:
         """One step, from the gradients that the parameters have now."""
         present = [p.grad is not None for p in self.params]
+        if not any(present):
+            return
         if present != self._present:
             self._look_who_is_there(present)
         for shelf in self.shelves:
@@ -386,8 +391,8 @@ class Stepper:
     ) -> None:
         self.base, self.k, self.place = base, k, place
         self.shown_in: State = {}
-        self._shadows = {p: dressed(shelf.direction_views[k][i], p) for p, (shelf, i) in place.items()}
-        self._gradients = {p: dressed(shelf.gradient_views[i], p) for p, (shelf, i) in place.items()}
+        self._shadows = {p: self._for_base(shelf.direction_views[k][i], p) for p, (shelf, i) in place.items()}
+        self._gradients = {p: self._for_base(shelf.gradient_views[i], p) for p, (shelf, i) in place.items()}
         self._rows: dict[tuple[Shelf, str], Tensor] = {}
         self._shelves = list({id(shelf): shelf for shelf, _ in place.values()}.values())
         shadows = [{"params": [self._shadows[p] for p in group["params"]], **self._options(group)} for group in groups]
@@ -412,12 +417,26 @@ class Stepper:
         if self.base.copies_parameters and self._moved:
             shadows = [self._view(p) for p in self._moved]
             lists.copy_(shadows, [raw(p) for p in self._moved])
-            self.optimizer.step()
+            self._step()
             lists.sub_(shadows, [raw(p).to(s.dtype) for p, s in zip(self._moved, shadows, strict=True)])
         else:
-            self.optimizer.step()
+            self._step()
         if len(self.optimizer.state) != self._adopted or not self.base.known:
             self._adopt()
+
+    def _step(self) -> None:
+        """One step of the base, out of sight of those who count the steps of all optimizers."""
+        step = type(self.optimizer).step
+        step = getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
+        step(self.optimizer)
+
+    def _for_base(self, view: Tensor, p: Tensor) -> Tensor:
+        """A view as the base gets it: what we know works number by number, and need not know of other processes."""
+        return dressed(view, p) if self.base.known else placed(dressed(view, p), p)
+
+    def _shown(self, value: Any, p: Tensor, key: str) -> Any:
+        """An entry of the base's state as the optimizer's state shows it."""
+        return placed(value, p) if self.base.known and isinstance(value, Tensor) and key not in COUNTS else value
 
     def reset_where(self, anew: Any) -> None:
         """Start the base anew if `anew`; for a base that is known, without waiting for a device to tell."""
@@ -444,7 +463,7 @@ class Stepper:
         shadow = self._shadows[p]
         entry = {key: self._carried(value, p, shelf, i, key) for key, value in own.items()}
         self.optimizer.state[shadow] = entry
-        return {prefix + key: value for key, value in entry.items()}
+        return {prefix + key: self._shown(value, p, key) for key, value in entry.items()}
 
     def _carried(self, value: Any, p: Tensor, shelf: Shelf, i: int, key: str) -> Any:
         if not isinstance(value, Tensor):
@@ -453,10 +472,11 @@ class Stepper:
             view = shelf.view(self._row(shelf, key), i)
             view.copy_(raw(value))
             return dressed(view, p)
-        of_host = value.ndim == 0 and not any(
-            self.optimizer.param_groups[0].get(flag) for flag in ("capturable", "fused")
-        )
-        return value.detach().clone().to("cpu" if of_host else shelf.device)
+        if value.ndim == 0:
+            on_device = any(self.optimizer.param_groups[0].get(flag) for flag in ("capturable", "fused"))
+            return value.detach().clone().to(shelf.device if on_device else "cpu")
+        wide = shelf.dtype if value.is_floating_point() and value.shape == p.shape else value.dtype
+        return value.detach().clone().to(shelf.device, wide)
 
     def _adopt(self) -> None:
         """Show the base's state as ours, with the vectors of a known base packed into rows."""
@@ -475,7 +495,7 @@ class Stepper:
                     if view.data_ptr() != raw(value).data_ptr():
                         view.copy_(raw(value))
                         entry[key] = value = dressed(view, p)
-                shown[prefix + key] = value
+                shown[prefix + key] = self._shown(value, p, key)
         self._adopted = len(self.optimizer.state)
 
     def _counted(self, key: str, value: Tensor, p: Tensor) -> Tensor:

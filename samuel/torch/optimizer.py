@@ -330,7 +330,8 @@ class Samuel(Optimizer):
             theirs = [place for group in found["param_groups"] for place in group["params"]]
             for place, p in zip(theirs, ours, strict=True):
                 if place in found["state"]:
-                    self.state[p] = dict(found["state"][place])
+                    entries = found["state"][place]
+                    self.state[p] = {name: _cloned(value) for name, value in entries.items()}
 
         hooks = [
             self.register_load_state_dict_pre_hook(look),
@@ -404,6 +405,12 @@ class Samuel(Optimizer):
         groups = state_dict["param_groups"]
         if any("lrs" not in group or "shares_rate" not in group for group in groups):
             raise ValueError("the state dict was made by another optimizer: its parameter groups have no lrs")
+        for name in self._base.options:
+            if any(name not in group for group in groups):
+                raise ValueError(
+                    f"the state dict was made with another base: its parameter groups have no {name}, an option of "
+                    f"{self._base.make.__name__}"
+                )
         ours = [p for group in self.param_groups for p in group["params"]]
         theirs = [(place, group) for group in groups for place in group["params"]]
         if len(ours) != len(theirs):
@@ -432,12 +439,16 @@ def _check_options(options: dict[str, Any]) -> None:
         if isinstance(value, Tensor):
             if value.numel() != 1:
                 raise ValueError(f"{name} must be one number, got a tensor of shape {tuple(value.shape)}")
-            continue
+            value = float(value)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value < float("inf"):
             raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     if not isinstance(options["maximize"], bool):
         raise ValueError(f"maximize must be True or False, got {options['maximize']!r}")
+
+
+def _cloned(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def _checked_dtype(dtype: Any) -> torch.dtype | None:

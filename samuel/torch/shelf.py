@@ -40,9 +40,8 @@ def raw(tensor: Any) -> Tensor:
 
 
 def dressed(view: Tensor, like: Tensor) -> Tensor:
-    """The tensor that `raw` would make such a view of."""
-    view = torch.view_as_complex(view) if like.is_complex() else view
-    return placed(view, like)
+    """Real numbers on this device as a tensor of the kind of another, complex if that is."""
+    return torch.view_as_complex(view) if like.is_complex() else view
 
 
 def placed(local: Tensor, like: Any) -> Tensor:
