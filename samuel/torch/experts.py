@@ -21,11 +21,12 @@ from torch import Tensor
 from samuel.core import certificate, combine
 from samuel.core import weights as mw
 from samuel.core.arrays import Array
-from samuel.core.cover import Anytime, Cover
+from samuel.core.cover import Anytime, Cover, Fixed
 from samuel.core.feedback import Full
 from samuel.core.options import one_of, refuse_blind_sampling
 from samuel.core.rays import check_rates
 from samuel.core.rules import ANY_BASE, TRAITS, usual_rates
+from samuel.torch import lists
 from samuel.torch.bases import INITIAL, Base
 
 POINTS, BUFFER, BASE, PANEL = "experts:points", "experts:buffer", "base", "panel"
@@ -204,16 +205,19 @@ class Panel:
 
 
 def usual_panel(base: str | None, feedback: str, **options: Any) -> Panel:
-    """The panel for some options of `Samuel`; those that are None are the usual ones of the base.
+    """The panel for some options of `Samuel`; those that are None are the usual ones.
+
+    Every expert costs a whole training step: the usual rates are few, and among them none that could ruin a network in
+    one step, because a decision that is drawn at random may be any of them.
 
     >>> usual_panel("adam", "full").learning_rates
-    (1e-05, 0.0001, 0.001, 0.01, 0.1)
+    (1e-05, 0.0001, 0.001, 0.01)
     """
     given = {name: value for name, value in options.items() if value is not None}
     low, high = (ANY_BASE if base is None else TRAITS[base]).decades
     usual: dict[str, Any] = {
-        "learning_rates": usual_rates(low + 1, high - 1)[::2],
-        "cover": Anytime(shortest=32, levels=4),
+        "learning_rates": usual_rates(low + 1, high - 2)[::2],
+        "cover": Fixed(every=256),
         "combine": "sample" if feedback == "full" else "average",
     }
     return Panel(feedback=feedback, **usual | given)  # pyright: ignore[reportArgumentType]
@@ -255,7 +259,7 @@ class Population:
         # All experts of a slot follow one gradient under loss feedback: one state of the base is that of all.
         self._shared = panel.feedback == "loss" and not base.copies_parameters
         self._steppers = [
-            _Stepper(base, k, groups, dict(zip(self.params, self._shadows, strict=True)), self.home)
+            _Stepper(base, k, groups, dict(zip(self.params, self._shadows, strict=True)))
             for k in range(panel.slots if self._shared else self.count)
         ]
         for stepper in self._steppers:
@@ -264,7 +268,7 @@ class Population:
             state[p] = {POINTS: stacks[i]}
         places = range(len(owned))
         state[self.params[0]] |= self._numbers | {f"{BUFFER}{i}": stacks[len(self.params) + i] for i in places}
-        self._own = [state[p] for p in self.params]
+        self._own, self._stacks = [state[p] for p in self.params], stacks
         self._show()
 
     def fits(self, params: Sequence[Tensor], state: State) -> bool:
@@ -273,6 +277,7 @@ class Population:
             len(params) == len(self.params)
             and all(p is own for p, own in zip(params, self.params, strict=True))
             and all(state.get(p) is own for p, own in zip(self.params, self._own, strict=True))
+            and all(own.get(POINTS) is stack for own, stack in zip(self._own, self._stacks, strict=False))
             and self._signature == self._signed()
         )
 
@@ -370,10 +375,13 @@ class Population:
 
     def _gradients(self, sign: int) -> list[Tensor | None]:
         """Copies of the gradients: some who hand them out use the same memory for the next."""
-        copies = [None if p.grad is None else p.grad.to(_wide(p), copy=True) for p in self.params]
+        copies = [
+            None if p.grad is None else torch.empty_like(s) for p, s in zip(self.params, self._shadows, strict=True)
+        ]
         some = [copy for copy in copies if copy is not None]
+        _copy(some, [p.grad for p in self.params if p.grad is not None])
         if sign < 0 and some:
-            torch._foreach_neg_(some)
+            lists.neg_(some)
         return copies
 
     # Learning
@@ -404,8 +412,8 @@ class Population:
                 continue
             points, step = [self._rows[e][i] for i in moved], rate * float(group["lr"])
             if group["weight_decay"] != 0:
-                torch._foreach_mul_(points, 1 - step * float(group["weight_decay"]))
-            torch._foreach_add_(points, [self._shadows[i] for i in moved], alpha=step)
+                lists.mul_(points, 1 - step * float(group["weight_decay"]))
+            lists.add_(points, [self._shadows[i] for i in moved], alpha=step)
 
     # Deciding
 
@@ -615,9 +623,7 @@ class _Before:
 class _Stepper:
     """A base optimizer that steps on shadow tensors at unit rate; all of them use the same."""
 
-    def __init__(
-        self, base: Base, k: int, groups: Sequence[dict[str, Any]], shadows: dict[Tensor, Tensor], home: torch.device
-    ) -> None:
+    def __init__(self, base: Base, k: int, groups: Sequence[dict[str, Any]], shadows: dict[Tensor, Tensor]) -> None:
         self.base, self._prefix, self._shadows = base, f"{BASE}{k}:", shadows
         own = [{"params": [shadows[p] for p in group["params"]], **self._options(group)} for group in groups]
         self.optimizer = base.build(own)
@@ -632,9 +638,10 @@ class _Stepper:
         if self.base.copies_parameters:
             _copy(shadows, point[: len(shadows)])
             self.optimizer.step()
-            torch._foreach_sub_(shadows, point[: len(shadows)])
+            lists.sub_(shadows, point[: len(shadows)])
         else:
-            torch._foreach_zero_(shadows)
+            for shadow in shadows:
+                shadow.zero_()
             self.optimizer.step()
         for shadow in shadows:
             shadow.grad = None
@@ -672,7 +679,7 @@ class _Stepper:
 
 def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     if targets:
-        torch._foreach_copy_(list(targets), list(sources))
+        lists.copy_(list(targets), list(sources))
 
 
 def _mean(rows: list[Tensors], p: np.ndarray, place: int) -> Tensors:
@@ -688,8 +695,9 @@ def _mean(rows: list[Tensors], p: np.ndarray, place: int) -> Tensors:
     total = [tensor.clone() for tensor in first]
     for e in np.flatnonzero(p > 0):
         if e != place:
-            others = [rows[e][i].to(dtype) for i, dtype in zip(some, wide, strict=True)]
-            torch._foreach_add_(total, torch._foreach_sub(others, first), alpha=float(p[e]))
+            others = [rows[e][i].to(dtype, copy=True) for i, dtype in zip(some, wide, strict=True)]
+            lists.sub_(others, first)
+            lists.add_(total, others, alpha=float(p[e]))
     for i, tensor in zip(some, total, strict=True):
         means[i] = tensor.to(means[i].dtype)
     return means

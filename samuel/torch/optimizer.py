@@ -51,7 +51,8 @@ class Samuel(Optimizer):
             unit rate on tensors of its own.
         lrs: the candidate rates. By default six decades in steps of half a decade, where people sweep for that base:
             from 1e-6 to 1 for Adam, momentum and any optimizer that we do not know, from 1e-5 to 10 for Adagrad and
-            SGD without momentum. A long list costs nothing.
+            SGD without momentum. A long list costs nothing. With full or loss feedback every rate costs a training step
+            and copies of the model, and there are four by default: 1e-5 to 1e-2, or 1e-4 to 0.1.
         lr: multiplies whatever rate is found; for schedulers. Leave it at 1.
         horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and a
             run that goes on beyond it begins another of that length. Without it they fall as the root of time.
@@ -60,17 +61,21 @@ class Samuel(Optimizer):
             "samuel", restarting only when the short blocks take over, judged against the mixture or against the long
             block (these three need a horizon). "levels": eight doubling blocks whose steps are mixed. "theorem": the
             paper's own weights on eight doubling blocks, with the guarantee on every interval where losses are convex.
-        cover: which blocks run: `samuel.core.Watched`, `Anytime`, `Geometric`, `Fixed` or `Chosen`.
+        cover: which blocks run: `samuel.core.Watched`, `Anytime`, `Geometric`, `Fixed` or `Chosen`. With full or loss
+            feedback `Fixed(256)` by default: one block at a time, and everyone starts anew from the parameters after
+            256 steps.
         Q: with how many step sizes every weight is kept.
         scale: what gains are measured by: "rms" (each expert's own root mean square), "max" (the largest so far, which
             keeps the theorem), or a known bound.
         combine: "points" (the parameters are the mean of the experts' points) or "steps" (each step is the mean of
-            their steps).
+            their steps). With full feedback "sample" (an expert drawn by weight, the default), "best" (the heaviest) or
+            "average" (their mean, which costs one more call); with loss feedback "average" (the default) or "best".
         newborns: experts of a new block start "fresh" at the parameters with their prior weight; "inherit" their
             block's mean and weight and add the prior; or "join" the other blocks at their mean, with their prior share
-            of the weight.
+            of the weight. With full or loss feedback "fresh" (the default) or "inherit".
         prior: weight of a rate at birth, as a power of the rate. -0.5 makes wide lists safe: the long block starts with
-            the geometric mean of the smallest and the largest rate.
+            the geometric mean of the smallest and the largest rate. With full or loss feedback a list with the weight
+            of every rate; equal by default.
         decay: how rates fall over a block: "none", "linear" or "sqrt".
         lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
             By default, under the rule "samuel", 0.5; for Adam and Adagrad 0.8, and 0.9 with a horizon.
@@ -87,6 +92,21 @@ class Samuel(Optimizer):
         maximize: climb instead of descending.
         foreach: work on all parameters at once (the default), or in a plain loop over them (False), which is slow and
             the reference that the other is tested against.
+        feedback: what experts are judged by. "linear" (the default): the one gradient at the parameters; everything
+            above is about this. "full": every expert is a copy of the model that trains by itself, and `step(closure)`
+            calls the closure once for each, on its own parameters and buffers and with the same random numbers. "loss":
+            the closure is called at every expert for its loss, and all follow the gradient at the parameters; with
+            `step(closure, evaluate)` that is a forward pass each. There are (rates x blocks) experts. With "full" each
+            of them is a copy of the model and of the base's state, and of the gradients during a step; with "loss" a
+            copy of the model, and each block has one state of the base. A step waits for the device. An expert whose
+            loss or parameters are not finite loses its weight until its block ends; a batch on which no expert has a
+            finite loss changes nothing but the clock. With several processes the losses of all of them are averaged.
+            Parameters must be whole in every process (no FSDP), and all groups share the rates.
+        buffers: with full or loss feedback: the model, or its buffers, such as batch statistics. With "full" every
+            expert has its own; with "loss" experts do not touch them.
+        bound: with full or loss feedback: how large the difference of two losses can be. Found out, and raised as
+            needed, if not given.
+        seed: decides who is drawn with combine="sample"; the same in all processes.
         base_options: options of the base, such as `betas=(0.9, 0.95)`. Of an option that both have, Samuel's is meant;
             bind the base's own with `functools.partial(torch.optim.SGD, weight_decay=1e-4)`.
 
@@ -157,7 +177,8 @@ class Samuel(Optimizer):
             self._rule = {"feedback": feedback, "bound": bound, "seed": seed}
         self._rule |= {name: given[name] for name in _COMMON_OPTIONS}
         self._anchor_dtype = _checked_dtype(anchor_dtype)
-        one_of("foreach", foreach, (None, True, False))
+        if foreach not in (None, True, False):
+            raise ValueError(f"foreach must be one of None, True, False, got {foreach!r}")
         self._foreach = foreach is not False
         self._buffers = Buffers(buffers)
         plan = self._plan(lrs)  # refuses impossible options
@@ -245,12 +266,12 @@ class Samuel(Optimizer):
         if evaluate is not None and self._feedback != "loss":
             raise ValueError(f"evaluate= is for feedback='loss', got feedback={self._feedback!r}; leave it out")
         if self._feedback != "linear":
-            return self._step_experts(closure, evaluate)
+            return self._step_experts(closure, evaluate)  # pyright: ignore[reportAttributeAccessIssue]
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._step()
+        self._step()  # pyright: ignore[reportAttributeAccessIssue]
         return loss
 
     @torch.compiler.disable

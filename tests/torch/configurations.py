@@ -98,6 +98,28 @@ def values(params):
     return [p.detach().clone() for p in params]
 
 
+def snapshot(optimizer):
+    """Copies of everything that a step may change, parameters included."""
+    found = {}
+    for i, group in enumerate(optimizer.param_groups):
+        found |= {f"group {i}: {name}": value for name, value in group.items() if name != "params"}
+        for j, p in enumerate(group["params"]):
+            found[f"parameter {i}.{j}"] = p.detach().clone()
+            for name, value in optimizer.state.get(p, {}).items():
+                found[f"state {i}.{j}: {name}"] = value.clone() if isinstance(value, torch.Tensor) else value
+    return found
+
+
+def assert_same_snapshot(one, other):
+    """To the bit, and the same entries."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if isinstance(value, torch.Tensor):
+            torch.testing.assert_close(value, other[name], rtol=0, atol=0, equal_nan=True, msg=lambda m, n=name: n + m)
+        else:
+            assert value == other[name], name
+
+
 def assert_equal(ones, others):
     """To the bit."""
     torch.testing.assert_close(list(ones), list(others), rtol=0, atol=0, equal_nan=True)

@@ -17,9 +17,11 @@ from filelock import FileLock
 from tests.torch.workers import ranks
 from tests.torch.workers.ranks import (
     CLIP,
+    EXPERT_RUNS,
     FLIP,
     FORMS,
     LONG_RUNS,
+    MESHES,
     SAVED,
     SHORT,
     SHORT_FLIP,
@@ -180,6 +182,23 @@ def test_gradients_accumulated_without_synchronising_and_clipped_are_those_of_th
     assert_same_decisions(accumulated)
     assert_close(accumulated[0], whole, 1e-5)
     assert whole["parameters"] != short_on_one_process("adam")["parameters"]  # some were clipped
+
+
+@pytest.mark.parametrize("spread", MESHES)
+def test_parameters_that_are_spread_in_other_ways_end_where_one_process_does(jobs, spread):
+    found = of_ranks(jobs, "train", spread)
+    assert_same_decisions(found)
+    assert_close(found[0], short_on_one_process("adam"), 1e-5)
+
+
+@pytest.mark.parametrize("name", EXPERT_RUNS)
+def test_experts_are_judged_by_their_loss_on_the_whole_batch(jobs, name):
+    """Each process sees another half of it, and still all follow the same expert."""
+    found = of_ranks(jobs, "train", f"replicated: {name}")
+    assert_same_decisions(found)
+    whole = Training(EXPERT_RUNS[name], flip=SHORT_FLIP).run(0, SHORT).facts()
+    assert_close(found[0], whole, 1e-5)
+    assert found[0]["losses"] != found[1]["losses"]
 
 
 @pytest.mark.parametrize("name", IN_DOUBLE)

@@ -27,6 +27,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -58,6 +59,13 @@ SHORT_RUNS = {
     "one adagrad for each block": {"base": "adagrad", "rule": "theorem", "lrs": (1e-3, 1e-2, 1e-1), **LEVELS},
     "16-bit parameters": {"base": torch.optim.AdamW, "dtype": torch.bfloat16, "anchor_dtype": torch.bfloat16},
 }
+EXPERT_RUNS = {
+    "full": {"base": "adam", "feedback": "full", "combine": "sample", "lrs": (1e-3, 1e-2, 1e-1)},
+    "loss": {"base": "momentum", "feedback": "loss", "combine": "average", "lrs": (1e-3, 1e-2, 1e-1)},
+}
+"""Where every expert has a loss of its own, of which each process sees half a batch; short, too."""
+MESHES = ("partly sharded", "2 x 1", "1 x 2")
+"""Less usual ways to spread parameters."""
 FORMS = ("sharded", "flattened", "full")
 """Of a checkpoint: a part for each process, the same with plain names, or everything in one file.
 
@@ -84,7 +92,8 @@ class Training:
 
     Args:
         options: of `Samuel`, and `dtype` and `own_rates` (of the first layer).
-        spread: "whole", "replicated" or "sharded".
+        spread: "whole", "replicated", "sharded", "partly sharded" (the middle layer alone), or over a mesh of processes
+            "2 x 1" or "1 x 2": so many replicas of so many shards.
         flip: the step from which on targets are the opposite.
         parts: in how many parts the gradient of a batch is accumulated.
         clip: the largest norm that the gradient may have.
@@ -94,7 +103,8 @@ class Training:
     def __init__(self, options, spread="whole", flip=FLIP, parts=1, clip=None, seed=0):
         # Double precision, because float32 rounds the gradient of a batch otherwise than the mean of its halves', and
         # steps that are divided by a gradient's own size make much of that.
-        options = {"cover": Watched(shortest=8, short=3), "dtype": torch.float64, **options}
+        cover = Watched(shortest=8, short=3) if "feedback" not in options else Anytime(shortest=8, levels=2)
+        options = {"cover": cover, "dtype": torch.float64, **options}
         self.dtype, own_rates = options.pop("dtype"), options.pop("own_rates", None)
         self.spread, self.flip, self.parts, self.clip = spread, flip, parts, clip
         self.rank, self.ranks = (0, 1) if spread == "whole" else (dist.get_rank(), dist.get_world_size())
@@ -104,6 +114,11 @@ class Training:
         if spread == "sharded":
             fully_shard(self.network[0])
             fully_shard(self.network)  # what is left
+        if spread == "partly sharded":
+            fully_shard(self.network[2])
+        if "x" in spread:
+            shape = tuple(map(int, spread.split(" x ")))
+            fully_shard(self.network, mesh=init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "shards")))
         params = self.network.parameters()
         if own_rates is not None:
             first, *others = self.network[::2]
@@ -123,18 +138,23 @@ class Training:
         inputs, targets = batch_of(number, self.flip, self.dtype)
         own = slice(self.rank * ROWS // self.ranks, (self.rank + 1) * ROWS // self.ranks)
         inputs, targets = inputs[own].chunk(self.parts), targets[own].chunk(self.parts)
-        self.optimizer.zero_grad()
-        total = 0.0
-        for part, (some, wanted) in enumerate(zip(inputs, targets, strict=True)):
-            with self._synchronising(part == self.parts - 1):
-                loss = (self.model(some) - wanted).square().mean() / self.parts
-                loss.backward()
-            total += loss.item()
-        if self.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
+
+        def closure():
+            self.optimizer.zero_grad()
+            total = 0.0
+            for part, (some, wanted) in enumerate(zip(inputs, targets, strict=True)):
+                with self._synchronising(part == self.parts - 1):
+                    loss = (self.model(some) - wanted).square().mean() / self.parts
+                    loss.backward()
+                total += loss.item()
+            if self.spread == "partly sharded":
+                self._average_what_is_whole()
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
+            return total
+
         before = self.optimizer.shifts
-        self.optimizer.step()
-        self.losses.append(total)
+        self.losses.append(self.optimizer.step(closure))
         self.rates.append([group["effective_lr"] for group in self.optimizer.param_groups])
         if self.optimizer.shifts > before:
             self.shifted.append(number)
@@ -145,6 +165,12 @@ class Training:
         if self.spread == "sharded":
             self.network.set_requires_gradient_sync(last)
         return nullcontext()
+
+    def _average_what_is_whole(self):
+        for p in self.network.parameters():
+            if not isinstance(p, DTensor):
+                dist.all_reduce(p.grad)
+                p.grad /= self.ranks
 
     def facts(self):
         """What can be compared with another run. Python writes floats to JSON so that they come back to the bit."""
@@ -238,6 +264,12 @@ def train(folder):
             )
         runs[f"{spread}: accumulated"] = lambda spread=spread: (
             Training(SHORT_RUNS["adam"], spread, SHORT_FLIP, parts=2, clip=CLIP).run(0, SHORT).facts()
+        )
+    for spread in MESHES:
+        runs[spread] = lambda spread=spread: Training(SHORT_RUNS["adam"], spread, SHORT_FLIP).run(0, SHORT).facts()
+    for name, options in EXPERT_RUNS.items():
+        runs[f"replicated: {name}"] = lambda options=options: (
+            Training(options, "replicated", SHORT_FLIP).run(0, SHORT).facts()
         )
     for name, options in SHORT_RUNS.items():
         runs[f"saved: {name}"] = lambda name=name, options=options: run_and_save(options, folder / name)
