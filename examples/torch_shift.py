@@ -18,7 +18,7 @@ from torch import nn
 
 import samuel
 
-STEPS, SHIFT, BATCH, EVERY = 1600, 800, 32, 10
+STEPS, SHIFT, BATCH, EVERY = 1600, 800, 32, 5
 CONSTANT = 0.001
 """What people take who do not tune."""
 
@@ -109,9 +109,11 @@ def draw(rows, path):
     add(graph_objects.Scatter(x=steps, y=rates, name="Samuel", line=blue, legendgroup="ours", **shown), 2, 1)
     flat = [CONSTANT] * len(steps)
     add(graph_objects.Scatter(x=steps, y=flat, name=name, line=grey, legendgroup="constant", **shown), 2, 1)
-    figure.add_vline(x=SHIFT, line_dash="dot", annotation_text="other digits from here on")
+    said = {"annotation_text": "other digits from here on", "annotation_position": "bottom right"}
+    figure.add_vline(x=SHIFT, line_dash="dot", row=1, col=1, **said)
+    figure.add_vline(x=SHIFT, line_dash="dot", row=2, col=1)
     figure.update_yaxes(tickformat=".0%", row=1, col=1)
-    figure.update_yaxes(type="log", row=2, col=1)
+    figure.update_yaxes(type="log", tickvals=[0.001, 0.003, 0.01, 0.03, 0.1], row=2, col=1)
     figure.update_xaxes(title="step", row=2, col=1)
     figure.update_layout(template="plotly_white", title="Digits 5 to 9, then 0 to 4, unannounced", hovermode="x")
     path.parent.mkdir(parents=True, exist_ok=True)

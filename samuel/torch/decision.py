@@ -6,6 +6,7 @@ every vector and every parameter, and the few hundred numbers about the experts 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -322,11 +323,21 @@ class _DeviceNumbers(_Numbers):
             return self._moves
         with torch.cuda.device(self.home):
             if self._graph is None:
-                self._graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-                    self._advance()
+                self._graph = self._recorded()
             self._graph.replay()
         return self._moves
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
+        graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()
+        gc.collect()  # what is freed in the middle of a recording may spoil it
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._advance()
+        finally:
+            if collecting:
+                gc.enable()
+        return graph
 
     def _advance(self) -> None:
         if self._compiled and self._rounds == 2:  # from here on, all tables being in place

@@ -424,9 +424,8 @@ class Population:
         if (panel.newborns == "inherit" and starts.any()) or not _usable(self._decision(state)[: len(self.params)]):
             keep = [_usable(row[: len(self.params)]) for row in self._rows]
             state = panel.remove(state, np.asarray(keep).reshape(panel.rates.shape))
-        state = panel.with_rate(state)
         decision = self._decision(state) if starts.any() else []
-        state = panel.widen(state, largest)
+        state = panel.with_rate(panel.widen(state, largest))
         if starts.any():
             self._fill(state, starts, decision)
             state = panel.restart(state, starts)

@@ -183,7 +183,7 @@ class Samuel(Optimizer):
         self._buffers = Buffers(buffers)
         plan = self._plan(lrs)  # refuses impossible options
         self._lrs = plan.learning_rates
-        if isinstance(plan, Panel):
+        if isinstance(plan, Panel) and prior is not None:
             self._rule["prior"] = plan.prior  # in the order of the rates
         defaults = {
             "lr": lr,

@@ -106,7 +106,7 @@ def test_a_captured_step_does_the_same(name):
     assert float(optimizer.effective_lr) == pytest.approx(other.effective_lr, rel=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script")  # which torch itself still uses to compile
+@pytest.mark.filterwarnings("ignore:`torch.jit.script", "ignore:TensorFloat32 tensor cores")  # torch's own
 def test_a_compiled_training_step_does_the_same():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).cuda()

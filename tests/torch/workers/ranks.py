@@ -64,8 +64,8 @@ EXPERT_RUNS = {
     "loss": {"base": "momentum", "feedback": "loss", "combine": "average", "lrs": (1e-3, 1e-2, 1e-1)},
 }
 """Where every expert has a loss of its own, of which each process sees half a batch; short, too."""
-MESHES = ("partly sharded", "2 x 1", "1 x 2")
-"""Less usual ways to spread parameters."""
+MESHES = {"two replicas of one shard": (2, 1), "one replica of two shards": (1, 2)}
+"""Ways to spread the middle layer, where each process has all of the others."""
 FORMS = ("sharded", "flattened", "full")
 """Of a checkpoint: a part for each process, the same with plain names, or everything in one file.
 
@@ -74,7 +74,7 @@ The last one can be read by every process, or, "from the first", by one that tel
 
 
 def batch_of(step, flip, dtype):
-    """Noise aside, a batch that the network can learn; after the flip, with the opposite targets."""
+    """Inputs and targets that the network can learn; from the flip on, the opposite ones."""
     inputs = torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
     targets = (2 if step < flip else -2) * inputs[:, :1]
     return inputs.to(dtype), targets.to(dtype)
@@ -92,8 +92,7 @@ class Training:
 
     Args:
         options: of `Samuel`, and `dtype` and `own_rates` (of the first layer).
-        spread: "whole", "replicated", "sharded", "partly sharded" (the middle layer alone), or over a mesh of processes
-            "2 x 1" or "1 x 2": so many replicas of so many shards.
+        spread: "whole", "replicated", "sharded", or one of `MESHES`.
         flip: the step from which on targets are the opposite.
         parts: in how many parts the gradient of a batch is accumulated.
         clip: the largest norm that the gradient may have.
@@ -114,11 +113,9 @@ class Training:
         if spread == "sharded":
             fully_shard(self.network[0])
             fully_shard(self.network)  # what is left
-        if spread == "partly sharded":
-            fully_shard(self.network[2])
-        if "x" in spread:
-            shape = tuple(map(int, spread.split(" x ")))
-            fully_shard(self.network, mesh=init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "shards")))
+        if spread in MESHES:
+            mesh = init_device_mesh("cpu", MESHES[spread], mesh_dim_names=("replicas", "shards"))
+            fully_shard(self.network[2], mesh=mesh)
         params = self.network.parameters()
         if own_rates is not None:
             first, *others = self.network[::2]
@@ -147,7 +144,7 @@ class Training:
                     loss = (self.model(some) - wanted).square().mean() / self.parts
                     loss.backward()
                 total += loss.item()
-            if self.spread == "partly sharded":
+            if self.spread in MESHES:
                 self._average_what_is_whole()
             if self.clip is not None:
                 torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
@@ -183,9 +180,7 @@ class Training:
             "shifted": self.shifted,
             "state": digest(state[p] for p in params),
             "sizes": [local(p).numel() for p in params],
-            "misplaced": [
-                name for p in params for name, entry in self.optimizer.state[p].items() if misplaced(entry, p)
-            ],
+            "misplaced": [name for p in params for name in state[p] if misplaced(name, state[p][name], p)],
         }
 
     # Checkpoints
@@ -236,9 +231,10 @@ def local(tensor):
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def misplaced(entry, p):
-    """Whether an entry that has the shape of a parameter is not spread over the processes as that is."""
-    return isinstance(p, DTensor) and entry.shape == p.shape and getattr(entry, "placements", None) != p.placements
+def misplaced(name, entry, p):
+    """Whether a vector in the state of a parameter is not spread over the processes as that is."""
+    vector = entry.ndim > 0 and not name.startswith("rays:")
+    return vector and isinstance(p, DTensor) and getattr(entry, "placements", None) != p.placements
 
 
 def digest(state):
