@@ -193,6 +193,9 @@ def resolve(base: Any, options: dict[str, Any]) -> Base:
     if "lr" in fixed:
         raise ValueError(f"base runs at unit rate: leave lr={fixed['lr']!r} out of it, and list candidates with lrs=")
     accepted = _accepted(base)
+    if "fused" in options and "fused" in accepted:
+        fixed = {"fused": options["fused"], **fixed}
+        options = {name: value for name, value in options.items() if name != "fused"}
     for name in options:
         if name not in accepted or name in _OURS:
             usable = sorted(accepted - set(_OURS) - {"params"})

@@ -269,6 +269,7 @@ class Population:
         places = range(len(owned))
         state[self.params[0]] |= self._numbers | {f"{BUFFER}{i}": stacks[len(self.params) + i] for i in places}
         self._own, self._stacks = [state[p] for p in self.params], stacks
+        self._left: Tensors = []  # the buffers as we left them; nothing is known of those that we find
         self._show()
 
     def fits(self, params: Sequence[Tensor], state: State) -> bool:
@@ -301,6 +302,7 @@ class Population:
             self._learn(groups, seen)
             state = self._turn(*self.panel.judge(state, seen.loss, seen.losses))
         self._write(self._decision(state))
+        self._left = [b.clone() for b in self._owned()]
         for name, value in _flat(state).items():
             self._numbers[name].numpy()[...] = value
         self._show()
@@ -465,18 +467,14 @@ class Population:
 
         Parameters that were moved (clipped, loaded) move all experts alike; buffers that were changed replace theirs.
         """
-        here = [*self.params, *self._owned()]
-        written = [ours.to(now.dtype) for ours, now in zip(self._decision(state), here, strict=True)]
-        if _all(now == then for now, then in zip(here, written, strict=True)):
-            return
-        for i, (now, then) in enumerate(zip(here, written, strict=True)):
-            if torch.equal(now, then):
-                continue
+        expected = [ours.to(p.dtype) for ours, p in zip(self._decision(state), self.params, strict=False)]
+        if not _all(p == then for p, then in zip(self.params, expected, strict=True)):
+            for i, (p, then) in enumerate(zip(self.params, expected, strict=True)):
+                for row in self._rows:
+                    row[i].add_(p.to(row[i].dtype) - then)
+        if not _all(b == then for b, then in zip(self._owned(), self._left, strict=False)):
             for row in self._rows:
-                if i < len(self.params):
-                    row[i].add_(now.to(row[i].dtype) - then)
-                else:
-                    row[i].copy_(now)
+                _copy(row[len(self.params) :], self._owned())
 
     # State
 

@@ -92,6 +92,8 @@ class Samuel(Optimizer):
         maximize: climb instead of descending.
         foreach: work on all parameters at once (the default), or in a plain loop over them (False), which is slow and
             the reference that the other is tested against.
+        compiled: on a GPU, let `torch.compile` fuse the few hundred tiny operations on the experts' weights. Makes a
+            step some 0.4 ms faster, which matters to small networks, and the third step about 20 s slower.
         feedback: what experts are judged by. "linear" (the default): the one gradient at the parameters; everything
             above is about this. "full": every expert is a copy of the model that trains by itself, and `step(closure)`
             calls the closure once for each, on its own parameters and buffers and with the same random numbers. "loss":
@@ -108,7 +110,8 @@ class Samuel(Optimizer):
             needed, if not given.
         seed: decides who is drawn with combine="sample"; the same in all processes.
         base_options: options of the base, such as `betas=(0.9, 0.95)`. Of an option that both have, Samuel's is meant;
-            bind the base's own with `functools.partial(torch.optim.SGD, weight_decay=1e-4)`.
+            bind the base's own with `functools.partial(torch.optim.SGD, weight_decay=1e-4)`. `capturable` is accepted
+            for the sake of code that was written for other optimizers: on a GPU every step can be captured.
 
     Attributes:
         effective_lr: the learning rate in use. Every parameter group has its own under this name, too.
@@ -153,6 +156,7 @@ class Samuel(Optimizer):
         anchor_dtype: torch.dtype | None = None,
         maximize: bool = False,
         foreach: bool | None = None,
+        compiled: bool = False,
         feedback: Literal["linear", "loss", "full"] = "linear",
         buffers: torch.nn.Module | Iterable[Tensor] | None = None,
         bound: float | None = None,
@@ -161,6 +165,7 @@ class Samuel(Optimizer):
     ) -> None:
         if base_options.pop("differentiable", False):
             raise ValueError("a step cannot be differentiated: differentiable must be False, got True")
+        base_options.pop("capturable", None)
         self._base = bases.resolve(base, base_options)
         given = locals()
         one_of("feedback", feedback, ("linear", "loss", "full"))
@@ -180,6 +185,9 @@ class Samuel(Optimizer):
         if foreach not in (None, True, False):
             raise ValueError(f"foreach must be one of None, True, False, got {foreach!r}")
         self._foreach = foreach is not False
+        if not isinstance(compiled, bool):
+            raise ValueError(f"compiled must be True or False, got {compiled!r}")
+        self._compiled = compiled
         self._buffers = Buffers(buffers)
         plan = self._plan(lrs)  # refuses impossible options
         self._lrs = plan.learning_rates
@@ -365,7 +373,7 @@ class Samuel(Optimizer):
                 hook.remove()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_base", "_rule", "_lrs", "_anchor_dtype", "_foreach", "_feedback", "_buffers")
+        own = ("_base", "_rule", "_lrs", "_anchor_dtype", "_foreach", "_compiled", "_feedback", "_buffers")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -398,7 +406,7 @@ class Samuel(Optimizer):
         plan = self._plan(groups[0]["lrs"])
         if isinstance(plan, Panel):
             return Population(plan, self._base, groups, self.state, self._buffers)
-        return Decision(plan, self._base, groups, self.state, self._foreach, self._anchor_dtype)
+        return Decision(plan, self._base, groups, self.state, self._foreach, self._anchor_dtype, self._compiled)
 
     def _experts(self, group: int) -> Any:
         """What is known about the experts of a parameter group."""

@@ -115,9 +115,9 @@ def short_on_one_process(name):
     return Training(SHORT_RUNS[name], flip=SHORT_FLIP).run(0, SHORT).facts()
 
 
-def assert_same_decisions(ranks):
+def assert_same_decisions(found):
     """To the bit: otherwise replicas would drift apart, and shards no longer be of one network."""
-    first, second = ranks
+    first, second = found
     for what in ("parameters", "weights", "rates", "shifted"):
         assert first[what] == second[what], what
 

@@ -337,6 +337,44 @@ def test_a_closure_that_does_not_clear_gradients_gets_the_same(options):
     torch.testing.assert_close(run(True), run(False), rtol=0, atol=0)
 
 
+@every()
+def test_a_closure_may_use_the_same_memory_in_every_call(options):
+    def run(same_memory):
+        w = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
+        optimizer = Samuel([w], "sgd", lrs=(0.01, 0.1), cover=Fixed(6), **options)
+        gradient, loss = torch.zeros(2), torch.zeros(())
+
+        def closure():
+            found, value = 2 * w.detach(), w.detach().square().sum()
+            w.grad = gradient.copy_(found) if same_memory else found
+            return loss.copy_(value) if same_memory else value
+
+        for _ in range(10):
+            optimizer.step(closure)
+        return w.detach()
+
+    torch.testing.assert_close(run(True), run(False), rtol=0, atol=0)
+
+
+@every()
+def test_a_step_may_stand_inside_of_autocast(options):
+    def run(outside):
+        model = network()
+        optimizer = make(model, **options)
+        for t in range(4):
+            usual = closure_of(model, optimizer, [part[t] for part in batches()])
+
+            def closure(usual=usual):
+                with torch.autocast("cpu", torch.bfloat16):
+                    return usual()
+
+            with torch.autocast("cpu", torch.bfloat16, enabled=outside):
+                optimizer.step(usual if outside else closure)
+        return values(model.parameters())
+
+    torch.testing.assert_close(run(True), run(False), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("rule", ["average", "best"])
 def test_losses_alone_are_enough_to_judge_experts_by(rule):
     def run(separately):
@@ -535,6 +573,20 @@ def test_few_bits_are_enough_for_parameters():
     expected = (1 - 2e-4) ** 200
     assert w.dtype == torch.bfloat16
     torch.testing.assert_close(w.detach(), torch.full((8,), expected, dtype=torch.bfloat16), rtol=0.02, atol=0)
+
+
+@every()
+def test_how_parameters_lie_in_memory_makes_no_difference(options):
+    def run(layout):
+        w = torch.nn.Parameter(torch.linspace(-1, 1, 2 * 3 * 2 * 2).reshape(2, 3, 2, 2).to(memory_format=layout))
+        optimizer = Samuel([w], "adam", lrs=(0.01, 0.1), cover=Fixed(6), **options)
+        for _ in range(10):
+            optimizer.step(quadratic(w, optimizer, 0.5))
+        assert w.is_contiguous(memory_format=layout)
+        assert optimizer.state[w]["experts:points"][0].is_contiguous(memory_format=layout)
+        return w.detach().contiguous()
+
+    torch.testing.assert_close(run(torch.channels_last), run(torch.contiguous_format))
 
 
 @every()
@@ -815,6 +867,84 @@ def test_states_of_other_experts_are_refused_before_anything_changes(options, me
     with pytest.raises(ValueError, match=message):
         optimizer.load_state_dict(saved(stranger))
     assert_same(everything(model, optimizer), before)
+
+
+# --- on a GPU --------------------------------------------------------------------------------------------------------
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def trained_on(device, options, steps=20, base="adam"):
+    model = network(norm=True).to(device)
+    optimizer = make(model, base, **options, cover=COVER)
+    for t in range(steps):
+        inputs, targets = (torch.from_numpy(part[t]).to(device) for part in batches())
+
+        def closure(inputs=inputs, targets=targets):
+            optimizer.zero_grad()
+            loss = (model(inputs).squeeze(1) - targets).square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    return model, optimizer
+
+
+@needs_gpu
+@every()
+@pytest.mark.parametrize("base", ["adam", "sgd", "adagrad"])
+def test_a_gpu_does_what_the_host_does(options, base):
+    ours, theirs = trained_on("cuda", options, base=base), trained_on("cpu", options, base=base)
+    for one, two in zip(ours[0].state_dict().values(), theirs[0].state_dict().values(), strict=True):
+        torch.testing.assert_close(one.cpu(), two, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(ours[1].weights().cpu(), theirs[1].weights(), rtol=1e-3, atol=1e-4)
+
+
+@needs_gpu
+@every()
+def test_a_saved_state_goes_on_on_a_gpu(options):
+    model, optimizer = trained_on("cpu", options, steps=6)
+    other, again = trained_on("cuda", options, steps=0)
+    other.load_state_dict(model.state_dict())
+    again.load_state_dict(saved(optimizer))
+    moved = copy.deepcopy((model, optimizer))
+    moved[0].cuda()  # under the feet of its optimizer
+    inputs, targets = (torch.from_numpy(part[6:16]) for part in batches())
+    for one, its in ((model, optimizer), (other, again), moved):
+        device = next(one.parameters()).device
+        for x, y in zip(inputs.to(device), targets.to(device), strict=True):
+
+            def closure(one=one, its=its, x=x, y=y):
+                its.zero_grad()
+                loss = (one(x).squeeze(1) - y).square().mean()
+                loss.backward()
+                return loss
+
+            its.step(closure)
+    for one in (other, moved[0]):
+        for ours, theirs in zip(one.state_dict().values(), model.state_dict().values(), strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-3, atol=1e-4)
+
+
+@needs_gpu
+def test_all_experts_see_the_same_dropout_on_a_gpu():
+    w = torch.nn.Parameter(torch.ones(1000, device="cuda"))
+    optimizer, seen = Samuel([w], "sgd", lrs=(0.01, 0.1), feedback="full"), []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.dropout(w).sum()
+        loss.backward()
+        seen.append(loss.item())
+        return loss
+
+    torch.cuda.manual_seed(0)
+    alone = closure()
+    after = torch.cuda.get_rng_state()
+    torch.cuda.manual_seed(0)
+    optimizer.step(closure)
+    assert set(seen) == {alone.item()}
+    torch.testing.assert_close(torch.cuda.get_rng_state(), after)
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,564 @@
+"""All that matters is in the state: a run can be saved, loaded, copied, moved and taken apart at any step of it."""
+
+import copy
+import gc
+import io
+import pickle
+import tracemalloc
+
+import pytest
+import torch
+
+from samuel.torch import Samuel
+from tests.torch.configurations import (
+    CLASSES,
+    CONFIGURATIONS,
+    RULES,
+    VARIANTS,
+    assert_close,
+    assert_equal,
+    assert_same_snapshot,
+    feed,
+    parameters,
+    snapshot,
+    train,
+    values,
+)
+
+
+class Counting(torch.optim.Optimizer):
+    """A home-made optimizer, the state of which is a number of Python's and a tensor that it makes anew each time."""
+
+    def __init__(self, params, lr=1e-3, beta=0.7):
+        super().__init__(params, {"lr": lr, "beta": beta})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    state = self.state[p]
+                    state["count"] = state.get("count", 0) + 1
+                    state["mean"] = group["beta"] * state.get("mean", 0.0) + p.grad
+                    p.sub_(group["lr"] * state["mean"] / state["count"] ** 0.5)
+
+
+MATRICES = ((7, 5), (3, 4))
+RUNS = {
+    **{name: {"options": options} for name, options in CONFIGURATIONS.items()},
+    **{
+        name: {"options": {"base": base, **RULES["samuel"]}, "shapes": MATRICES}
+        for name, base in {**CLASSES, **VARIANTS, "home-made": Counting}.items()
+    },
+    "home-made-slots": {"options": {"base": Counting, **RULES["slots"]}},
+    "plain": {"options": {**CONFIGURATIONS["adam-samuel"], "foreach": False}},
+    "anchors of 16 bits": {"options": {**CONFIGURATIONS["adam-samuel"], "anchor_dtype": torch.bfloat16}},
+    "16 bits": {"options": CONFIGURATIONS["adam-samuel"], "dtype": torch.bfloat16},
+    "16 bits with slots": {"options": CONFIGURATIONS["momentum-slots"], "dtype": torch.float16},
+    "64 bits": {"options": CONFIGURATIONS["adagrad-theorem"], "dtype": torch.float64},
+    "complex": {"options": CONFIGURATIONS["adam-samuel"], "dtype": torch.complex64},
+    "complex with slots": {"options": CONFIGURATIONS["adagrad-theorem"], "dtype": torch.complex64},
+    "tensor lr": {"options": {**CONFIGURATIONS["adam-samuel"], "lr": torch.tensor(0.5), "weight_decay": 0.1}},
+}
+"""What is saved and loaded: options of the optimizer, and what its parameters are."""
+
+
+def begin(run, seed=0):
+    """Parameters and optimizer before the first step."""
+    params = parameters(run.get("shapes", ((7, 5), (5,), ())), run.get("dtype", torch.float32), seed)
+    return params, Samuel(params, **copy.deepcopy(run["options"]))
+
+
+def saved(params, optimizer):
+    """A checkpoint, as a file would hold it."""
+    file = io.BytesIO()
+    torch.save({"params": values(params), "optimizer": optimizer.state_dict()}, file)
+    return file.getvalue()
+
+
+def resumed(checkpoint, params, optimizer):
+    """Load a checkpoint as people do who do not trust it."""
+    found = torch.load(io.BytesIO(checkpoint), weights_only=True)
+    with torch.no_grad():
+        for p, value in zip(params, found["params"], strict=True):
+            p.copy_(value)
+    optimizer.load_state_dict(found["optimizer"])
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_is_saved_and_loaded_goes_on_to_the_bit(name):
+    run, later = RUNS[name], 10
+    params, optimizer = begin(run)
+    path, checkpoints, restarts = [values(params)], {0: saved(params, optimizer)}, []
+    for step in range(75):
+        train(optimizer, params, [step])
+        path.append(values(params))
+        done = step + 1
+        restarted = not restarts and int(optimizer.state[params[0]]["rays:since"]) == 0
+        restarts += [done] if restarted else []
+        if restarted or done in (1, 15, 16, 17, 32, 33, 64):  # blocks end after 4, 16, 32, 64
+            checkpoints[done] = saved(params, optimizer)
+    for done, checkpoint in checkpoints.items():
+        fresh, again = begin(run, seed=1)
+        resumed(checkpoint, fresh, again)
+        assert_equal(values(fresh), path[done])
+        train(again, fresh, range(done, done + later))
+        assert_equal(values(fresh), path[done + later])
+    if 64 in checkpoints and done == 64:
+        assert again.state_dict()["state"].keys() == optimizer.state_dict()["state"].keys()
+
+
+def test_restarts_are_among_the_moments_of_saving():
+    """Or the test above would say little."""
+    restarted = []
+    for name in ("adam-samuel", "adagrad-horizon", "momentum-Kr"):
+        params, optimizer = begin(RUNS[name])
+        for step in range(64):
+            train(optimizer, params, [step])
+            if int(optimizer.state[params[0]]["rays:since"]) == 0:
+                restarted.append(name)
+                break
+    assert restarted == ["adam-samuel", "adagrad-horizon", "momentum-Kr"]
+
+
+def test_everything_that_is_told_is_loaded_too():
+    params, optimizer = begin(RUNS["adam-samuel"])
+    train(optimizer, params, range(40))
+    fresh, again = begin(RUNS["adam-samuel"], seed=1)
+    resumed(saved(params, optimizer), fresh, again)
+    assert_equal([again.weights(), *again.certificate()], [optimizer.weights(), *optimizer.certificate()])
+    assert (again.effective_lr, again.shifts) == (optimizer.effective_lr, optimizer.shifts)
+    assert_same_snapshot(snapshot(optimizer), snapshot(again))
+
+
+@pytest.mark.parametrize("name", ["adam-samuel", "16 bits", "home-made", "adagrad-theorem"])
+def test_loading_into_a_run_leaves_nothing_of_it(name):
+    params, optimizer = begin(RUNS[name])
+    start = saved(params, optimizer)
+    train(optimizer, params, range(20))
+    checkpoint = saved(params, optimizer)
+    train(optimizer, params, range(20, 30))
+    expected = values(params)
+
+    other, busy = begin(RUNS[name], seed=1)
+    train(busy, other, range(13))
+    resumed(checkpoint, other, busy)
+    train(busy, other, range(20, 30))
+    assert_equal(values(other), expected)
+
+    resumed(start, other, busy)  # a state in which there is nothing yet
+    train(busy, other, range(20))
+    assert_equal(values(other), torch.load(io.BytesIO(checkpoint), weights_only=True)["params"])
+
+
+@pytest.mark.parametrize("name", ["adam-samuel", "16 bits", "complex", "home-made", "Rprop"])
+def test_what_was_loaded_is_copied(name):
+    params, optimizer = begin(RUNS[name])
+    train(optimizer, params, range(20))
+    before, given = snapshot(optimizer), optimizer.state_dict()
+    other, again = begin(RUNS[name], seed=1)
+    with torch.no_grad():
+        for p, q in zip(other, params, strict=True):
+            p.copy_(q)
+    again.load_state_dict(given)
+    train(again, other, range(20, 30))  # does not touch what it was given
+    assert_same_snapshot(before, snapshot(optimizer))
+    expected = values(other)
+
+    third, late = begin(RUNS[name], seed=1)
+    with torch.no_grad():
+        for p, q in zip(third, params, strict=True):
+            p.copy_(q)
+    late.load_state_dict(given)
+    train(optimizer, params, range(20, 30))  # nor does it hear of what happens to that later
+    train(late, third, range(20, 30))
+    assert_equal(values(third), expected)
+
+
+def test_a_checkpoint_is_no_larger_than_the_state():
+    params = parameters(((64, 64), (64, 64)))
+    optimizer = Samuel(params, "adam", anchor_dtype=torch.bfloat16)
+    train(optimizer, params, range(3))
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    assert len(file.getvalue()) < held(optimizer) + 60_000
+
+
+def test_groups_with_rates_of_their_own_are_saved_with_them():
+    def build(seed):
+        params = parameters(((3,), (2, 2), (4,)), seed=seed)
+        groups = [
+            {"params": params[:1]},
+            {"params": params[1:2], "lrs": (0.3, 0.03)},
+            {"params": params[2:], "lr": 0.5},
+        ]
+        return params, Samuel(groups, **CONFIGURATIONS["adam-samuel"])
+
+    params, optimizer = build(0)
+    train(optimizer, params, range(20))
+    fresh, again = build(1)
+    resumed(saved(params, optimizer), fresh, again)
+    train(optimizer, params, range(20, 40))
+    train(again, fresh, range(20, 40))
+    assert_equal(values(fresh), values(params))
+    assert_same_snapshot(snapshot(optimizer), snapshot(again))
+
+
+def test_parameters_that_had_no_gradient_yet_are_loaded_too():
+    params, optimizer = begin(RUNS["adam-samuel"])
+    train(optimizer, params[:2], range(20))
+    fresh, again = begin(RUNS["adam-samuel"], seed=1)
+    resumed(saved(params, optimizer), fresh, again)
+    for one, some in ((optimizer, params), (again, fresh)):
+        train(one, some[:2], range(20, 25))
+        train(one, some, range(25, 40))
+    assert_equal(values(fresh), values(params))
+
+
+def test_options_of_groups_come_with_the_state_as_in_torch():
+    params, optimizer = begin(RUNS["adam-samuel"])
+    optimizer.param_groups[0] |= {"lr": 0.25, "betas": (0.5, 0.6), "weight_decay": 0.3}
+    train(optimizer, params, range(5))
+    fresh, again = begin(RUNS["adam-samuel"])
+    resumed(saved(params, optimizer), fresh, again)
+    assert again.param_groups[0]["lr"] == 0.25
+    assert again.param_groups[0]["betas"] == (0.5, 0.6)
+    train(optimizer, params, range(5, 10))
+    train(again, fresh, range(5, 10))
+    assert_equal(values(fresh), values(params))
+
+
+# Other devices and dtypes
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "Adafactor", "Rprop", "Muon"])
+def test_a_state_can_be_loaded_for_parameters_of_another_dtype(name, dtype):
+    if name not in RUNS:
+        pytest.skip(f"this torch has no {name}")
+    params, optimizer = begin(RUNS[name])
+    train(optimizer, params, range(20))
+    other, again = begin({**RUNS[name], "dtype": dtype})
+    resumed(saved(params, optimizer), other, again)
+    for p, q in zip(params, other, strict=True):
+        vectors = {entry: value for entry, value in again.state[q].items() if entry.startswith("basis:")}
+        assert vectors
+        for entry, value in vectors.items():  # 16 bits would be too few
+            assert_equal([value], [optimizer.state[p][entry]])
+    feed([optimizer, again], range(20, 35))
+    rounding = 4 * torch.finfo(dtype).eps if dtype != torch.float64 else 1e-5
+    assert_close([q.float() for q in other], values(params), atol=rounding)
+    assert again.effective_lr == pytest.approx(optimizer.effective_lr, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["16 bits", "16 bits with slots"])
+def test_a_run_of_16_bits_can_go_on_in_32(name):
+    params, optimizer = begin(RUNS[name])
+    train(optimizer, params, range(20))
+    other, again = begin({**RUNS[name], "dtype": torch.float32})
+    resumed(saved(params, optimizer), other, again)
+    feed([optimizer, again], range(20, 35))
+    assert not [entry for p in other for entry in again.state[p] if entry.startswith("rest:")]
+    assert_close(other, [p.float() for p in params], atol=4 * torch.finfo(params[0].dtype).eps)
+
+
+@pytest.mark.parametrize(
+    "name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "home-made", "Adafactor", "Rprop"]
+)
+def test_a_model_can_change_its_dtype_in_mid_run(name):
+    params, optimizer = begin(RUNS[name])
+    other, again = begin(RUNS[name])
+    train(optimizer, params, range(20))
+    train(again, other, range(20))
+    for p in other:
+        p.data = p.data.double()  # as Module.double does it
+        p.grad = None
+    feed([optimizer, again], range(20, 35))
+    assert {p.dtype for p in other} == {torch.float64}
+    vectors = {v.dtype for p in other for entry, v in again.state[p].items() if entry.startswith("basis:")}
+    assert vectors == {torch.float64}
+    assert_close([p.float() for p in other], values(params))
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_model_that_is_built_without_memory_takes_over_a_run(assign, tmp_path):
+    model = network()
+    optimizer = Samuel(model.parameters(), **CONFIGURATIONS["adam-samuel"])
+    train(optimizer, list(model.parameters()), range(20))
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "checkpoint.pt")
+    found = torch.load(tmp_path / "checkpoint.pt", weights_only=True, mmap=True)
+    with torch.device("meta"):
+        empty = network()
+    if not assign:
+        empty.to_empty(device="cpu")
+    empty.load_state_dict(found["model"], assign=assign)
+    again = Samuel(empty.parameters(), **CONFIGURATIONS["adam-samuel"])
+    again.load_state_dict(found["optimizer"])
+    train(optimizer, list(model.parameters()), range(20, 30))
+    train(again, list(empty.parameters()), range(20, 30))
+    assert_equal(values(empty.parameters()), values(model.parameters()))
+
+
+# Hooks
+
+
+def test_hooks_see_what_is_loaded_and_may_change_it():
+    params, optimizer = begin(RUNS["16 bits"])
+    train(optimizer, params, range(5))
+    checkpoint = optimizer.state_dict()
+    fresh, again = begin(RUNS["16 bits"])
+    seen = []
+
+    def halve(optimizer, state_dict):
+        seen.append("before")
+        groups = [{**group, "lr": group["lr"] / 2} for group in state_dict["param_groups"]]
+        return {**state_dict, "param_groups": groups}
+
+    def look(optimizer):
+        seen.append({value.dtype for name, value in optimizer.state[fresh[0]].items() if name.startswith("basis:")})
+
+    again.register_load_state_dict_pre_hook(halve)
+    again.register_load_state_dict_post_hook(look)
+    again.load_state_dict(checkpoint)
+    assert seen == ["before", {torch.float32}]
+    assert again.param_groups[0]["lr"] == 0.5
+    assert checkpoint["param_groups"][0]["lr"] == 1.0
+    train(again, fresh, range(5, 7))
+    again.load_state_dict(checkpoint)
+    assert len(seen) == 4
+
+
+# Refusing what belongs to something else
+
+
+def other_optimizer(params):
+    optimizer = torch.optim.Adam(params)
+    train(optimizer, params, range(2))
+    return optimizer
+
+
+SHAPES = ((7, 5), (5,), ())
+FOREIGN = {
+    "another optimizer": (other_optimizer, "made by another optimizer"),
+    "an optimizer that has not begun": (torch.optim.Adam, "made by another optimizer"),
+    "another rule": (lambda params: Samuel(params, rule="levels"), "made with other options: it has the vectors"),
+    "fewer levels": (lambda params: Samuel(params, rule="R", horizon=9), "made with other options: it has the vectors"),
+    "another Q": (lambda params: Samuel(params, Q=3), r"weights of \(4, 13, 3\) .* these options need \(4, 13, 10\)"),
+    "SGD as base": (lambda params: Samuel(params, "sgd", lag=0.8), "made with another base"),
+    "momentum as base": (lambda params: Samuel(params, "momentum", lag=0.8), "made with another base"),
+    "RMSprop as base": (lambda params: Samuel(params, torch.optim.RMSprop, lag=0.8), "made with another base"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_the_state_of_something_else_is_refused_before_anything_changes(name):
+    build, message = FOREIGN[name]
+    params = parameters(SHAPES)
+    theirs = build(params)
+    if isinstance(theirs, Samuel):
+        train(theirs, params, range(2))
+    given = copy.deepcopy(theirs.state_dict())
+    ours = parameters(SHAPES)
+    optimizer = Samuel(ours, "adam")
+    train(optimizer, ours, range(5))
+    before = snapshot(optimizer)
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(given)
+    assert_same_snapshot(before, snapshot(optimizer))
+    train(optimizer, ours, range(5, 10))
+    undisturbed = parameters(SHAPES)
+    train(Samuel(undisturbed, "adam"), undisturbed, range(10))
+    assert_equal(values(ours), values(undisturbed))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((5, 7), (5,), ()), r"vectors of shape \(5, 7\) for a parameter of \(7, 5\)"),
+        (((7, 5), (5,)), "doesn't match the size"),
+        (((7,), (5,), ()), r"vectors of shape \(7,\) for a parameter of \(7, 5\)"),
+    ],
+    ids=["shape", "number", "dimensions"],
+)
+def test_the_state_of_other_parameters_is_refused_before_anything_changes(shapes, message):
+    params = parameters(shapes)
+    theirs = Samuel(params, "adam")
+    train(theirs, params, range(2))
+    ours = parameters(SHAPES)
+    optimizer = Samuel(ours, "adam")
+    train(optimizer, ours, range(5))
+    before = snapshot(optimizer)
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(theirs.state_dict())
+    assert_same_snapshot(before, snapshot(optimizer))
+
+
+# Copies
+
+
+def by_pickle(what):
+    return pickle.loads(pickle.dumps(what))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "name", ["adam-samuel", "adagrad-theorem", "16 bits", "complex", "home-made", "momentum-slots"]
+)
+def test_a_copy_of_model_and_optimizer_goes_on_alike_and_by_itself(name, copied):
+    params, optimizer = begin(RUNS[name])
+    train(optimizer, params, range(20))
+    theirs, twin = copied((params, optimizer))
+    assert all(p is q for p, q in zip(theirs, twin.param_groups[0]["params"], strict=True))
+    before, of_twin = snapshot(optimizer), snapshot(twin)
+    train(twin, theirs, range(20, 40))
+    assert_same_snapshot(before, snapshot(optimizer))
+    train(optimizer, params, range(20, 40))
+    assert_equal(values(theirs), values(params))
+    assert_same_snapshot(snapshot(optimizer), snapshot(twin))
+    assert_same_snapshot(before, of_twin)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle], ids=["deepcopy", "pickle"])
+def test_a_copy_before_the_first_step_is_one_too(copied):
+    params, optimizer = begin(RUNS["adam-samuel"])
+    theirs, twin = copied((params, optimizer))
+    train(optimizer, params, range(10))
+    train(twin, theirs, range(10))
+    assert_equal(values(theirs), values(params))
+
+
+# State in other hands
+
+
+def new_dicts(optimizer):
+    for p, entries in list(optimizer.state.items()):
+        optimizer.state[p] = {
+            name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in entries.items()
+        }
+
+
+def new_entries(optimizer):
+    for entries in optimizer.state.values():
+        for name, value in entries.items():
+            if isinstance(value, torch.Tensor):
+                entries[name] = value.clone()
+
+
+@pytest.mark.parametrize("replace", [new_dicts, new_entries])
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "16 bits", "complex", "home-made", "sgd-slots"])
+def test_a_trainer_may_replace_the_state_in_mid_run(name, replace):
+    params, optimizer = begin(RUNS[name])
+    usual, undisturbed = begin(RUNS[name])
+    for step in range(40):
+        train(optimizer, params, [step])
+        train(undisturbed, usual, [step])
+        if step % 7 == 6:
+            replace(optimizer)
+    assert_equal(values(params), values(usual))
+    assert_same_snapshot(snapshot(undisturbed), snapshot(optimizer))
+
+
+def test_what_a_trainer_writes_into_the_state_counts():
+    params, optimizer = begin(RUNS["adam-samuel"])
+    train(optimizer, params, range(10))
+    moved = optimizer.state[params[0]]["base0:exp_avg"]
+    with torch.no_grad():
+        moved.zero_()
+    usual, other = begin(RUNS["adam-samuel"])
+    train(other, usual, range(10))
+    train(optimizer, params, [10])
+    train(other, usual, [10])
+    assert not torch.equal(params[0], usual[0])
+    assert_equal(values(params[1:]), values(usual[1:]))
+
+
+# Memory
+
+
+def storages(optimizer, prefix=""):
+    """The bytes of everything in the state whose name begins like this, by the memory it lies in."""
+    found = {}
+    for entries in optimizer.state.values():
+        for name, value in entries.items():
+            if name.startswith(prefix) and isinstance(value, torch.Tensor):
+                memory = value.untyped_storage()
+                found[memory.data_ptr()] = memory.nbytes()
+    return found
+
+
+def held(optimizer, prefix=""):
+    return sum(storages(optimizer, prefix).values())
+
+
+COPIES = {
+    "samuel": ({}, 2, 6, 2),
+    "samuel, two short blocks": ({"cover": RULES["samuel"]["cover"].__class__(32, 2)}, 2, 4, 2),
+    "one block": ({"rule": "R", "horizon": 100}, 2, 0, 2),
+    "levels": ({"rule": "levels"}, 2, 14, 2),
+    "theorem": ({"rule": "theorem"}, 1, 14, 2),
+    "slots": ({"base_state": "slots"}, 5, 3, 8),
+}
+"""Copies of the parameters: those that move in every step, those that change at the end of blocks, and Adam's."""
+
+
+@pytest.mark.parametrize("anchors", [None, torch.bfloat16], ids=["full", "half"])
+@pytest.mark.parametrize("name", COPIES)
+def test_the_state_has_as_many_copies_of_the_parameters_as_said(name, anchors):
+    options, moving, kept, of_base = COPIES[name]
+    params = parameters(((64, 64), (4096,)))
+    optimizer = Samuel(params, "adam", **options, anchor_dtype=anchors)
+    train(optimizer, params, range(3))
+    one = 4 * sum(p.numel() for p in params)
+    assert held(optimizer, "basis:") == (moving + kept * (0.5 if anchors else 1)) * one
+    vectors = held(optimizer, "base") - held(optimizer, "basis:")
+    assert vectors == pytest.approx(of_base * one, abs=1000)  # and the counts of steps
+    assert held(optimizer, "rays:") < 30_000
+
+
+def test_parameters_of_16_bits_have_vectors_of_32_and_a_remainder():
+    params = parameters(((64, 64), (4096,)), torch.bfloat16)
+    optimizer = Samuel(params, "sgd", rule="R", horizon=100)
+    train(optimizer, params, range(3))
+    numbers = sum(p.numel() for p in params)
+    assert held(optimizer, "basis:") == 2 * 4 * numbers
+    assert held(optimizer, "rest:") == 2 * numbers
+
+
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "home-made", "16 bits"])
+def test_no_memory_is_lost_over_the_steps(name):
+    params, optimizer = begin(RUNS[name])
+
+    def alive():
+        gc.collect()
+        return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+
+    train(optimizer, params, range(40))  # blocks have ended, everything is in place
+    before, memory = alive(), storages(optimizer, "basis:")
+    tracemalloc.start()
+    train(optimizer, params, range(40, 50))
+    gc.collect()
+    first, _ = tracemalloc.get_traced_memory()
+    train(optimizer, params, range(50, 100))
+    gc.collect()
+    last, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert alive() <= before
+    assert storages(optimizer, "basis:") == memory
+    assert last - first < 20_000
+
+
+# The same again
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_runs_are_the_same_to_the_bit(name):
+    (params, one), (others, other) = begin(RUNS[name]), begin(RUNS[name])
+    train(one, params, range(30))
+    train(other, others, range(30))
+    assert_equal(values(others), values(params))
+    assert_same_snapshot(snapshot(one), snapshot(other))
