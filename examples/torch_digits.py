@@ -62,6 +62,6 @@ print("Samuel over Adam, as it comes:")
 untuned = run(samuel.torch.Samuel, show=True)  # no learning rate; the loop is the same
 told = run(lambda params: samuel.torch.Samuel(params, horizon=STEPS))
 best = max(constant, key=constant.get)
-print(f"best of the seven in hindsight: {best:g}, with {constant[best]:.1%}; the worst has {min(constant.values()):.1%}")
+print(f"Best of the seven, in hindsight: {best:g}, with {constant[best]:.1%}; worst: {min(constant.values()):.1%}")
 print(f"Samuel, told how long it lasts  accuracy {told:6.1%}")
 print(f"Samuel, as it comes             accuracy {untuned:6.1%}")

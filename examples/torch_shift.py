@@ -85,7 +85,7 @@ def train():
 def steps_to(level, rows, column):
     """Steps after the change until the accuracy is back."""
     back = [row[0] - SHIFT for row in rows if row[0] > SHIFT and row[column] >= level]
-    return f"{back[0]} steps" if back else "not yet"
+    return f"after {back[0]} steps" if back else "not yet"
 
 
 def draw(rows, path):
@@ -116,6 +116,7 @@ def draw(rows, path):
     figure.update_yaxes(type="log", tickvals=[0.001, 0.003, 0.01, 0.03, 0.1], row=2, col=1)
     figure.update_xaxes(title="step", row=2, col=1)
     figure.update_layout(template="plotly_white", title="Digits 5 to 9, then 0 to 4, unannounced", hovermode="x")
+    path = path or Path(tempfile.mkdtemp(prefix="samuel-")) / "torch_shift.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.write_html(path, include_plotlyjs=True)
     print(f"plot: {path.resolve()}")
@@ -126,8 +127,8 @@ def main():
     parser.add_argument("--out", type=Path, help="where to write the plot; by default into a new temporary folder")
     arguments = parser.parse_args()
     rows = train()
-    print(f"back at 90 % after the change: Samuel after {steps_to(0.9, rows, 1)}, Adam after {steps_to(0.9, rows, 2)}")
-    draw(rows, arguments.out or Path(tempfile.mkdtemp(prefix="samuel-")) / "torch_shift.html")
+    print(f"back at 90 % after the change: Samuel {steps_to(0.9, rows, 1)}, Adam {steps_to(0.9, rows, 2)}")
+    draw(rows, arguments.out)
     print(f"Samuel at the end: accuracy {rows[-1][1]:6.1%}")
 
 

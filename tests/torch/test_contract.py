@@ -268,6 +268,16 @@ def test_without_any_gradient_nothing_happens_and_no_time_passes(name):
     assert_same_snapshot(before, snapshot(optimizer))
 
 
+def test_a_group_with_its_own_rates_waits_for_its_own_gradients():
+    params = parameters(((3,), (3,)))
+    groups = [{"params": params[:1]}, {"params": params[1:], "lrs": (0.1, 0.01)}]
+    optimizer = Samuel(groups, **CONFIGURATIONS[PLAIN])
+    train(optimizer, params, range(3))
+    params[1].grad = None
+    train(optimizer, params[:1], range(3, 8))
+    assert [int(optimizer.state[p]["rays:round"]) for p in params] == [8, 3]
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_zero_grad(set_to_none):
     params = parameters()
@@ -364,6 +374,8 @@ def scheduled(optimizer, params, schedule, scale, steps=30):
     return rates
 
 
+# Older versions of torch warn of a way in which their own sequential scheduler calls others.
+@pytest.mark.filterwarnings("ignore:The epoch parameter in `scheduler.step:UserWarning")
 @pytest.mark.parametrize("base", [torch.optim.AdamW, torch.optim.SGD])
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers_drive_the_multiplier(name, base):
@@ -785,6 +797,7 @@ def test_a_grad_scaler_can_unscale_before_clipping():
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         scaler.step(ours)
         scaler.update()
+        theirs.step()
     assert_close(scaled.parameters(), usual.parameters())
 
 

@@ -1,5 +1,6 @@
 """Full and loss feedback: experts that train side by side, and closures that are called for each of them."""
 
+import contextlib
 import copy
 import functools
 import io
@@ -368,7 +369,7 @@ def test_a_step_may_stand_inside_of_autocast(options):
                 with torch.autocast("cpu", torch.bfloat16):
                     return usual()
 
-            with torch.autocast("cpu", torch.bfloat16, enabled=outside):
+            with torch.autocast("cpu", torch.bfloat16) if outside else contextlib.nullcontext():
                 optimizer.step(usual if outside else closure)
         return values(model.parameters())
 
@@ -563,6 +564,25 @@ def test_a_batch_that_is_bad_for_everyone_changes_nothing_but_the_clock(options,
     assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
+def test_an_expert_whose_statistics_are_broken_loses_its_weight():
+    model = network(norm=True)
+    optimizer = make(model, **KINDS["full-best"])
+    train(model, optimizer, range(3))
+    batch, calls = [part[3] for part in batches()], []
+    usual = closure_of(model, optimizer, batch)
+
+    def closure():
+        loss = usual()
+        calls.append(1)
+        if len(calls) == 1:
+            model[1].running_var.fill_(torch.inf)
+        return loss
+
+    optimizer.step(closure)
+    assert (optimizer.weights() == 0).sum() == 1
+    assert all(torch.isfinite(buffer).all() for buffer in model.buffers())
+
+
 def test_few_bits_are_enough_for_parameters():
     w = torch.nn.Parameter(torch.ones(8, dtype=torch.bfloat16))
     optimizer = Samuel([w], "sgd", lrs=(1e-5, 1e-4), cover=ONE_BLOCK, **KINDS["full-best"])
@@ -725,10 +745,23 @@ def test_the_decisions_were_never_further_behind_an_expert_than_the_certificate_
         report = optimizer.certificate()
         live = ~report.measured.isnan()
         assert (report.measured[live] <= report.bound[live] + 1e-5).all()
+        assert report.bound[live].isfinite().all()
         if options["combine"] == "average":  # then the losses that were seen are those of all experts, in order
             behind[alive.numpy()] += loss - np.asarray(seen[:-1])
             behind[[(t + 1) % (8 * 2**k) == 0 for k in range(3)]] = 0
             np.testing.assert_allclose(report.measured[live], behind[live.numpy()], atol=1e-4)
+
+
+@every({name: options for name, options in KINDS.items() if options["combine"] != "sample"})
+def test_what_the_certificate_allows_does_not_fall_because_an_expert_is_bad(options):
+    # With a known scale, and a decision that is what is judged, nothing is measured in it but the sum of squares.
+    w = torch.nn.Parameter(torch.full((4,), 3.0))
+    optimizer = Samuel([w], "sgd", lrs=(1e-4, 0.1), cover=ONE_BLOCK, bound=40.0, **options)
+    for _ in range(60):
+        optimizer.step(quadratic(w, optimizer))
+    report = optimizer.certificate()
+    assert report.measured[0, 0] < -1000
+    assert (report.bound > 0).all()
 
 
 @every()
@@ -816,17 +849,29 @@ def test_loading_leaves_the_given_state_alone():
 
 
 def test_a_state_whose_entries_were_replaced_goes_on_from_them():
+    def untouched(optimizer):
+        pass
+
+    def in_new_dicts(optimizer):
+        for p, entries in optimizer.state.items():
+            optimizer.state[p] = {name: value.clone() for name, value in entries.items()}
+
+    def in_place(optimizer):
+        for entries in optimizer.state.values():
+            points = entries["experts:points"]
+            entries["experts:points"] = points.clone()
+            points.fill_(torch.nan)  # nobody looks at these any more
+
     runs = []
-    for replaced in (False, True):
+    for replace in (untouched, in_new_dicts, in_place):
         model = network()
         optimizer = make(model, "adam", **KINDS["full-average"])
         train(model, optimizer, range(5))
-        if replaced:
-            for p, entries in optimizer.state.items():
-                optimizer.state[p] = {name: value.clone() for name, value in entries.items()}
+        replace(optimizer)
         train(model, optimizer, range(5, 10))
         runs.append(everything(model, optimizer))
-    assert_same(*runs)
+    assert_same(runs[0], runs[1])
+    assert_same(runs[0], runs[2])
 
 
 @every()

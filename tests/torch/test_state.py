@@ -4,7 +4,6 @@ import copy
 import gc
 import io
 import pickle
-import tracemalloc
 
 import pytest
 import torch
@@ -24,6 +23,22 @@ from tests.torch.configurations import (
     train,
     values,
 )
+
+
+class Coarse(torch.optim.Optimizer):
+    """A home-made optimizer that keeps its memory in 16 bits."""
+
+    def __init__(self, params, lr=1e-3):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    memory = self.state[p].setdefault("memory", torch.zeros_like(p, dtype=torch.bfloat16))
+                    memory.mul_(0.9).add_(p.grad.bfloat16())
+                    p.sub_(group["lr"] * memory)
 
 
 class Counting(torch.optim.Optimizer):
@@ -48,7 +63,7 @@ RUNS = {
     **{name: {"options": options} for name, options in CONFIGURATIONS.items()},
     **{
         name: {"options": {"base": base, **RULES["samuel"]}, "shapes": MATRICES}
-        for name, base in {**CLASSES, **VARIANTS, "home-made": Counting}.items()
+        for name, base in {**CLASSES, **VARIANTS, "home-made": Counting, "coarse": Coarse}.items()
     },
     "home-made-slots": {"options": {"base": Counting, **RULES["slots"]}},
     "plain": {"options": {**CONFIGURATIONS["adam-samuel"], "foreach": False}},
@@ -89,14 +104,13 @@ def resumed(checkpoint, params, optimizer):
 def test_a_run_that_is_saved_and_loaded_goes_on_to_the_bit(name):
     run, later = RUNS[name], 10
     params, optimizer = begin(run)
-    path, checkpoints, restarts = [values(params)], {0: saved(params, optimizer)}, []
+    path, checkpoints = [values(params)], {0: saved(params, optimizer)}
     for step in range(75):
         train(optimizer, params, [step])
         path.append(values(params))
         done = step + 1
-        restarted = not restarts and int(optimizer.state[params[0]]["rays:since"]) == 0
-        restarts += [done] if restarted else []
-        if restarted or done in (1, 15, 16, 17, 32, 33, 64):  # blocks end after 4, 16, 32, 64
+        restarted = int(optimizer.state[params[0]]["rays:since"]) == 0
+        if done in (1, 15, 16, 17, 32, 33, 64) or (restarted and done < 65):  # blocks end after 4, 8, 16, 32, 64
             checkpoints[done] = saved(params, optimizer)
     for done, checkpoint in checkpoints.items():
         fresh, again = begin(run, seed=1)
@@ -104,21 +118,17 @@ def test_a_run_that_is_saved_and_loaded_goes_on_to_the_bit(name):
         assert_equal(values(fresh), path[done])
         train(again, fresh, range(done, done + later))
         assert_equal(values(fresh), path[done + later])
-    if 64 in checkpoints and done == 64:
-        assert again.state_dict()["state"].keys() == optimizer.state_dict()["state"].keys()
 
 
-def test_restarts_are_among_the_moments_of_saving():
+@pytest.mark.parametrize("name", ["adam-horizon", "adagrad-samuel", "momentum-Kr", "sgd-R"])
+def test_a_restart_is_among_the_moments_of_saving(name):
     """Or the test above would say little."""
-    restarted = []
-    for name in ("adam-samuel", "adagrad-horizon", "momentum-Kr"):
-        params, optimizer = begin(RUNS[name])
-        for step in range(64):
-            train(optimizer, params, [step])
-            if int(optimizer.state[params[0]]["rays:since"]) == 0:
-                restarted.append(name)
-                break
-    assert restarted == ["adam-samuel", "adagrad-horizon", "momentum-Kr"]
+    params, optimizer = begin(RUNS[name])
+    since = []
+    for step in range(64):
+        train(optimizer, params, [step])
+        since.append(int(optimizer.state[params[0]]["rays:since"]))
+    assert 0 in since
 
 
 def test_everything_that_is_told_is_loaded_too():
@@ -187,11 +197,8 @@ def test_a_checkpoint_is_no_larger_than_the_state():
 def test_groups_with_rates_of_their_own_are_saved_with_them():
     def build(seed):
         params = parameters(((3,), (2, 2), (4,)), seed=seed)
-        groups = [
-            {"params": params[:1]},
-            {"params": params[1:2], "lrs": (0.3, 0.03)},
-            {"params": params[2:], "lr": 0.5},
-        ]
+        own = [{}, {"lrs": (0.3, 0.03)}, {"lr": 0.5}]
+        groups = [{"params": [p], **options} for p, options in zip(params, own, strict=True)]
         return params, Samuel(groups, **CONFIGURATIONS["adam-samuel"])
 
     params, optimizer = build(0)
@@ -245,7 +252,7 @@ def test_a_state_can_be_loaded_for_parameters_of_another_dtype(name, dtype):
         assert vectors
         for entry, value in vectors.items():  # 16 bits would be too few
             assert_equal([value], [optimizer.state[p][entry]])
-    feed([optimizer, again], range(20, 35))
+    feed([again, optimizer], range(20, 35))  # gradients of the dtype that both can hold, or nearly
     rounding = 4 * torch.finfo(dtype).eps if dtype != torch.float64 else 1e-5
     assert_close([q.float() for q in other], values(params), atol=rounding)
     assert again.effective_lr == pytest.approx(optimizer.effective_lr, rel=1e-3)
@@ -515,8 +522,7 @@ def test_the_state_has_as_many_copies_of_the_parameters_as_said(name, anchors):
     train(optimizer, params, range(3))
     one = 4 * sum(p.numel() for p in params)
     assert held(optimizer, "basis:") == (moving + kept * (0.5 if anchors else 1)) * one
-    vectors = held(optimizer, "base") - held(optimizer, "basis:")
-    assert vectors == pytest.approx(of_base * one, abs=1000)  # and the counts of steps
+    assert held(optimizer, "base") == pytest.approx(of_base * one, abs=1000)  # with the counts of steps
     assert held(optimizer, "rays:") < 30_000
 
 
@@ -535,21 +541,16 @@ def test_no_memory_is_lost_over_the_steps(name):
 
     def alive():
         gc.collect()
-        return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+        things = gc.get_objects()
+        return len(things), sum(issubclass(type(thing), torch.Tensor) for thing in things)
 
     train(optimizer, params, range(40))  # blocks have ended, everything is in place
-    before, memory = alive(), storages(optimizer, "basis:")
-    tracemalloc.start()
-    train(optimizer, params, range(40, 50))
-    gc.collect()
-    first, _ = tracemalloc.get_traced_memory()
-    train(optimizer, params, range(50, 100))
-    gc.collect()
-    last, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert alive() <= before
+    (things, tensors), memory = alive(), storages(optimizer, "basis:")
+    train(optimizer, params, range(40, 100))
+    more_things, more_tensors = alive()
+    assert more_tensors <= tensors
+    assert more_things < things + 30  # half of what one thing a step would be
     assert storages(optimizer, "basis:") == memory
-    assert last - first < 20_000
 
 
 # The same again
