@@ -28,7 +28,7 @@ demo: $(SMALL) ## run the demonstration and write its report
 	$(BIN)/samuel demo
 
 test: lint types docs ## everything that must pass: lint, types, docs and tests
-	$(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS) # a thread for each of the jobs
 
 lint: $(DEV) ## style, formatting, and the direction of imports
 	$(BIN)/ruff check .

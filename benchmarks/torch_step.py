@@ -26,8 +26,6 @@ from samuel.core.rules import follow
 
 SIZES = {"1M": (1_000_000, 20), "11M": (11_000_000, 62), "100M": (100_000_000, 160)}
 """Numbers and tensors of a network."""
-ADAM = {"reads": 5, "writes": 3}
-"""Vectors that Adam must read (gradient, two moments, the shadow) and write in a step."""
 
 
 def optimizers() -> dict[str, tuple[Callable[..., torch.optim.Optimizer], dict[str, Any] | None]]:
@@ -37,6 +35,8 @@ def optimizers() -> dict[str, tuple[Callable[..., torch.optim.Optimizer], dict[s
         "samuel, bf16 anchors": {"anchor_dtype": torch.bfloat16},
         "samuel, one block": {"cover": Watched(short=0)},
     }
+    if torch.cuda.is_available():
+        ours["samuel, compiled"] = {"compiled": True}
     plain = {
         "AdamW(foreach)": (functools.partial(torch.optim.AdamW, lr=1e-3, foreach=True), None),
         "AdamW(fused)": (functools.partial(torch.optim.AdamW, lr=1e-3, fused=True), None),
@@ -62,7 +62,7 @@ def network(numbers: int, tensors: int, device: torch.device) -> list[torch.nn.P
 
 def bytes_moved(size: int, options: dict[str, Any]) -> int:
     """What a step must read and write: the products, Adam, the step and the parameters."""
-    chosen = {name: value for name, value in options.items() if name != "anchor_dtype"}
+    chosen = {name: value for name, value in options.items() if name == "cover"}
     rays = follow("samuel", base="adam", **chosen)
     moving, kept = len(rays.moving), len(rays.kept)
     short = 2 if "anchor_dtype" in options else 4

@@ -13,9 +13,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs_and_ends_with_a_good_network(script):
+def test_an_example_runs_and_ends_with_a_good_network(script, tmp_path):
     pytest.importorskip("sklearn", reason="the examples train on scikit-learn's digits")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     ran = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stderr
     accuracies = [float(found) for found in re.findall(r"accuracy +([0-9.]+)%", ran.stdout)]

@@ -93,7 +93,7 @@ def samuel(
             the geometric mean of the smallest and the largest rate.
         decay: how rates fall over a block: "none", "linear" or "sqrt".
         lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
-            By default, under the rule "samuel", 0.5; for "adam" and "adagrad" 0.8, and 0.9 with a horizon.
+            By default, under the rule "samuel", 0.5; for "adam" and "adagrad" 0.8.
         reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
         short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
         takeover: restart everything when the long block's share of the weight falls below this; 0 for never.

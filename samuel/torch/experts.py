@@ -658,17 +658,17 @@ class _Stepper:
             names = [name for name in given if name.startswith(self._prefix)]
             if names:
                 self.optimizer.state[shadow] = {
-                    name[len(self._prefix) :]: self._moved(given[name], shadow) for name in names
+                    name[len(self._prefix) :]: self._moved(given[name], shadow, given[POINTS].dtype) for name in names
                 }
 
-    def _moved(self, value: Any, shadow: Tensor) -> Any:
+    def _moved(self, value: Any, shadow: Tensor, was: torch.dtype) -> Any:
         if not isinstance(value, Tensor):
             return value
         if value.ndim == 0:
             on_device = any(self.optimizer.param_groups[0].get(flag) for flag in ("capturable", "fused"))
             return value.detach().clone().to(shadow.device if on_device else "cpu")
-        alike = value.is_floating_point() == shadow.is_floating_point() and value.dtype != torch.int64
-        return value.detach().clone().to(shadow.device, shadow.dtype if alike else value.dtype)
+        # What had the dtype of the points follows theirs; a base may keep something in another on purpose.
+        return value.detach().clone().to(shadow.device, shadow.dtype if value.dtype == was else value.dtype)
 
     def _options(self, group: dict[str, Any]) -> dict[str, Any]:
         return {name: group[name] for name in self.base.options}

@@ -127,6 +127,22 @@ def test_a_compiled_training_step_does_the_same():
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script", "ignore:TensorFloat32 tensor cores")  # torch's own
+@pytest.mark.parametrize("name", ["default", "theorem"])
+def test_compiled_numbers_are_the_same_numbers(name):
+    params, twins = parameters("cuda"), parameters("cuda")
+    optimizers = [made(params, OPTIONS[name]), made(twins, OPTIONS[name] | {"compiled": True})]
+    for t in range(100):
+        give_gradients(params, t, params)
+        for p, q in zip(params, twins, strict=True):
+            q.grad = p.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert optimizers[0].shifts == optimizers[1].shifts
+    for p, q in zip(params, twins, strict=True):
+        torch.testing.assert_close(q, p, rtol=2e-3, atol=2e-3)
+
+
 @pytest.mark.parametrize("name", ["default", "bf16 anchors", "slots"])
 @pytest.mark.parametrize(("there", "back"), [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")])
 def test_a_state_goes_on_another_device(name, there, back):
