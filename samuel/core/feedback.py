@@ -95,6 +95,31 @@ class Full(NamedTuple):
         return self.gradients
 
 
+def reference_loss(loss: Array, losses: Array, p: Array, sampled: bool) -> Array:
+    """The loss that experts are compared with where each has a loss of its own.
+
+    A sampled decision is judged by what its draw was worth on average, over the experts that have a finite loss: one
+    that has none shall lose its own weight and not spoil the others'. The same mean stands in for a decision whose own
+    loss is not finite.
+
+    Args:
+        loss: of the decision, shape `(...)`.
+        losses: of every expert, shape `(..., slots, experts)`.
+        p: the weights of the experts in the decision.
+        sampled: whether the decision was drawn by them.
+
+    >>> import numpy as np
+    >>> p, losses = np.array([[0.5, 0.25, 0.25]]), np.array([[1.0, 2.5, np.inf]])
+    >>> [float(reference_loss(np.array(3.0), losses, p, sampled)) for sampled in (True, False)]
+    [1.5, 3.0]
+    """
+    xp = namespace(losses)
+    finite = xp.isfinite(losses) & (p > 0)
+    mass = xp.sum(xp.where(finite, p, 0.0), axis=(-2, -1))
+    mean = xp.sum(xp.where(finite, p * losses, 0.0), axis=(-2, -1)) / xp.where(mass > 0, mass, 1.0)
+    return mean if sampled else xp.where(xp.isfinite(loss), loss, mean)
+
+
 def _rounding_of(loss: Array) -> Array:
     return _ROUNDINGS * namespace(loss).finfo(loss.dtype).eps * abs(loss)
 

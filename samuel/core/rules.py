@@ -94,8 +94,8 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     defaults: dict[str, Any] = {}
     if rule == "samuel":
         known = options.get("horizon") is not None
-        # Judged at a longer lag, larger rates look better. 0.9 does no harm to a small network, but drove a ResNet-18 to
-        # ten times the best rate; 0.5 let its rate collapse.
+        # Judged at a longer lag, larger rates look better. 0.9 does no harm to a small network, but drove a ResNet-18
+        # to ten times the best rate; 0.5 let its rate collapse.
         defaults = {"decay": "linear" if known else "sqrt", "lag": traits.lag or 0.8}
     if rule in ("levels", "theorem") and not traits.forgets:
         defaults["base_state"] = "slots"

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from samuel.core import Anytime, Chosen, Cover, Full, combine
 from samuel.core import weights as mw
 from samuel.core.arrays import where_needed
+from samuel.core.feedback import reference_loss
 from samuel.core.options import one_of, refuse_blind_sampling
 from samuel.jax.placement import placed
 from samuel.jax.population import (
@@ -369,16 +370,8 @@ class Experts:
         return members, losses.reshape(state.p.shape), after, ours
 
     def _gains(self, loss: jax.Array, losses: jax.Array, p: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """How much better than the decision each expert was, and how much of that may be rounding.
-
-        A sampled decision is judged by what its draw was worth on average, over the experts that have a finite loss:
-        one that has none shall lose its own weight and not spoil the others'. The same mean stands in for a decision
-        whose own loss is not finite.
-        """
-        finite = jnp.isfinite(losses) & (p > 0)
-        mass = jnp.sum(jnp.where(finite, p, 0.0))
-        mean = jnp.sum(jnp.where(finite, p * losses, 0.0)) / jnp.where(mass > 0, mass, 1.0)
-        reference = mean if self.combine == "sample" else jnp.where(jnp.isfinite(loss), loss, mean)
+        """How much better than the decision each expert was, and how much of that may be rounding."""
+        reference = reference_loss(loss, losses, p, sampled=self.combine == "sample")
         feedback = Full(reference, losses, gradients=None)
         return feedback.gains(None, None), feedback.rounding(None)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from samuel.core.rays import Moves, Rays, RaysState
 from samuel.torch import lists
 from samuel.torch.bases import COUNTS, INITIAL, Base
+from samuel.torch.entries import flat, unflat
 from samuel.torch.shelf import Shelf, dressed, from_one_row, in_one_row, kernels_fit, placed, raw, scale, shelf_key
 
 BASIS, BASE, RAYS, REST = "basis", "base", "rays", "rest"
@@ -161,8 +162,9 @@ class Decision:
                 entries[f"{BASIS}:{name}"] = _showing(shelf.view(row, i), given.get(f"{BASIS}:{name}"), p)
             if i in shelf.remainders:
                 entries[f"{REST}:"] = _showing(shelf.remainders[i], given.get(f"{REST}:"), p)
+            wide = given.get(f"{BASIS}:{self.rays.moving[0]}", raw(p)).dtype
             for base in self._bases:
-                entries.update(base.take_over(p, given))
+                entries.update(base.take_over(p, given, wide))
             if p is self.params[0]:
                 entries.update(self.numbers.entries)
             state[p] = entries
@@ -172,9 +174,8 @@ class Decision:
 
 def experts_of(rays: Rays, entries: dict[str, Any]) -> RaysState:
     """What is known about the experts, from the entries that the first parameter has in the optimizer's state."""
-    begin = _flat(rays.start(np.zeros((), np.float32)))
-    parts = [entries.get(f"{RAYS}:{name}", torch.from_numpy(np.array(array))) for name, array in begin.items()]
-    return _unflat(parts)
+    begin = flat(rays.start(np.zeros((), np.float32)), RAYS)
+    return unflat(RaysState, [entries.get(name, torch.from_numpy(np.array(array))) for name, array in begin.items()])
 
 
 def refuse_entries(entries: dict[str, Any], p: Tensor, rays: Rays, base: Base) -> None:
@@ -259,11 +260,10 @@ class _Numbers:
     def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
         self.rays, self.home = rays, home
         self.entries: dict[str, Tensor] = {}
-        for name, array in _flat(rays.start(np.zeros((), np.float32))).items():
-            entry = torch.from_numpy(np.array(array)).to(home)
-            if f"{RAYS}:{name}" in given:
-                entry.copy_(given[f"{RAYS}:{name}"])
-            self.entries[f"{RAYS}:{name}"] = entry
+        for name, array in flat(rays.start(np.zeros((), np.float32)), RAYS).items():
+            self.entries[name] = torch.from_numpy(np.array(array)).to(home)
+            if name in given:
+                self.entries[name].copy_(given[name])
 
 
 class _HostNumbers(_Numbers):
@@ -283,8 +283,8 @@ class _HostNumbers(_Numbers):
         """One round; see `Rays.advance`."""
         total = sum(part.cpu().numpy() for part in dots)
         with np.errstate(all="ignore"):  # infinities are looked for where they matter
-            state, moves = self.rays.advance(_unflat([array[()] for array in self._arrays]), total)
-        for array, new in zip(self._arrays, _flat(state).values(), strict=True):
+            state, moves = self.rays.advance(unflat(RaysState, [array[()] for array in self._arrays]), total)
+        for array, new in zip(self._arrays, flat(state, RAYS).values(), strict=True):
             array[...] = new
         return moves
 
@@ -354,40 +354,8 @@ class _DeviceNumbers(_Numbers):
         self._reset.copy_(reset)
 
     def _plain_round(self, dots: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
-        state, moves = self.rays.advance(_unflat(parts), dots)
-        return (*_flat(state).values(), in_one_row(moves), moves.restarted, moves.reset)
-
-
-def _flat(state: Any, prefix: str = "") -> dict[str, Any]:
-    """The arrays of a state by name."""
-    found: dict[str, Any] = {}
-    for name, part in zip(state._fields, state, strict=True):
-        if hasattr(part, "_fields"):
-            found |= _flat(part, f"{prefix}{name}:")
-        else:
-            found[prefix + name] = part
-    return found
-
-
-def _unflat(parts: Sequence[Any]) -> RaysState:
-    """The state that `_flat` took apart."""
-    left = iter(parts)
-
-    def built(kind: Any) -> Any:
-        kinds = _NESTED.get(kind, {})
-        return kind(*(built(kinds[name]) if name in kinds else next(left) for name in kind._fields))
-
-    return built(RaysState)
-
-
-def _nested() -> dict[Any, dict[str, Any]]:
-    from samuel.core.certificate import Ledger
-    from samuel.core.weights import Weights
-
-    return {RaysState: {"weights": Weights, "ledger": Ledger}}
-
-
-_NESTED = _nested()
+        state, moves = self.rays.advance(unflat(RaysState, list(parts)), dots)
+        return (*flat(state, RAYS).values(), in_one_row(moves), moves.restarted, moves.reset)
 
 
 class Stepper:
@@ -464,19 +432,19 @@ class Stepper:
             elif not isinstance(anew, Tensor) and anew:
                 counts.fill_(self.base.initial(key))
 
-    def take_over(self, p: Tensor, given: dict[str, Any]) -> dict[str, Any]:
-        """Continue from a state that was saved or moved; returns the entries to show."""
+    def take_over(self, p: Tensor, given: dict[str, Any], wide: torch.dtype) -> dict[str, Any]:
+        """Continue from a state that was saved or moved, with vectors of dtype `wide`; returns the entries to show."""
         shelf, i = self.place[p]
         prefix = f"{BASE}{self.k}:"
         own = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}
         if not own:
             return {}
         shadow = self._shadows[p]
-        entry = {key: self._carried(value, p, shelf, i, key) for key, value in own.items()}
+        entry = {key: self._carried(value, p, shelf, i, key, wide) for key, value in own.items()}
         self.optimizer.state[shadow] = entry
         return {prefix + key: self._shown(value, p, key) for key, value in entry.items()}
 
-    def _carried(self, value: Any, p: Tensor, shelf: Shelf, i: int, key: str) -> Any:
+    def _carried(self, value: Any, p: Tensor, shelf: Shelf, i: int, key: str, wide: torch.dtype) -> Any:
         if not isinstance(value, Tensor):
             return value
         if self.base.known and key not in COUNTS:
@@ -486,8 +454,8 @@ class Stepper:
         if value.ndim == 0:
             on_device = any(self.optimizer.param_groups[0].get(flag) for flag in ("capturable", "fused"))
             return value.detach().clone().to(shelf.device if on_device else "cpu")
-        wide = shelf.dtype if value.is_floating_point() and value.shape == p.shape else value.dtype
-        return value.detach().clone().to(shelf.device, wide)
+        # What a base keeps in the dtype of its shadows follows them; what it keeps in another is its own affair.
+        return value.detach().clone().to(shelf.device, shelf.dtype if value.dtype == wide else value.dtype)
 
     def _adopt(self) -> None:
         """Show the base's state as ours, with the vectors of a known base packed into rows."""

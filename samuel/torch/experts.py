@@ -22,12 +22,13 @@ from samuel.core import certificate, combine
 from samuel.core import weights as mw
 from samuel.core.arrays import Array
 from samuel.core.cover import Anytime, Cover, Fixed
-from samuel.core.feedback import Full
+from samuel.core.feedback import Full, reference_loss
 from samuel.core.options import one_of, refuse_blind_sampling
 from samuel.core.rays import check_rates
 from samuel.core.rules import ANY_BASE, TRAITS, usual_rates
 from samuel.torch import lists
 from samuel.torch.bases import INITIAL, Base
+from samuel.torch.entries import flat, unflat
 
 POINTS, BUFFER, BASE, PANEL = "experts:points", "experts:buffer", "base", "panel"
 """What the names of entries in the optimizer's state begin with."""
@@ -169,8 +170,8 @@ class Panel:
         if not finite.any():
             return after, np.float32(0)
         own = np.float32(loss)
-        mean = np.sum(np.where(finite, p * losses, 0)) / np.sum(np.where(finite, p, 0))
-        feedback = Full(mean if self.combine == "sample" or not np.isfinite(own) else own, losses, gradients=None)
+        reference = reference_loss(own, losses, p, sampled=self.combine == "sample")
+        feedback = Full(reference, losses, gradients=None)
         gains = feedback.gains(None, None)
         try:
             weights, judged = mw.judge(state.weights, gains, feedback.rounding(None))
@@ -303,7 +304,7 @@ class Population:
             state = self._turn(*self.panel.judge(state, seen.loss, seen.losses))
         self._write(self._decision(state))
         self._left = [b.clone() for b in self._owned()]
-        for name, value in _flat(state).items():
+        for name, value in flat(state, PANEL).items():
             self._numbers[name].numpy()[...] = value
         self._show()
         for group in groups:
@@ -407,7 +408,7 @@ class Population:
 
     def _move(self, groups: Sequence[dict[str, Any]], e: int, gradients: Sequence[Tensor | None]) -> None:
         """The step of one expert, and its decoupled weight decay, of parameters that have a gradient."""
-        rate = float(self.panel.rates.flat[e])
+        rate = self.panel.learning_rates[e % len(self.panel.learning_rates)]
         for group in groups:
             moved = [i for i in map(self._place.__getitem__, group["params"]) if gradients[i] is not None]
             if not moved:
@@ -486,7 +487,7 @@ class Population:
         return [(tensor.device, tensor.dtype) for tensor in (*self.params, *self._owned())]
 
     def _known(self) -> PanelState:
-        return _unflat({name: entry.numpy()[()] for name, entry in self._numbers.items()})
+        return unflat(PanelState, [entry.numpy()[()] for entry in self._numbers.values()])
 
     def _stack(self, like: Tensor, given: Tensor | None, dtype: torch.dtype) -> Tensor:
         """One copy for every expert, lying in memory as the original does: those given, or all as it is now."""
@@ -505,7 +506,7 @@ class Population:
 
 def experts_of(panel: Panel, entries: dict[str, Any]) -> PanelState:
     """What is known about the experts, from the entries that the first parameter has in the optimizer's state."""
-    return _unflat(_numbers(panel, entries))
+    return unflat(PanelState, list(_numbers(panel, entries).values()))
 
 
 def refuse_entries(entries: dict[str, Any], p: Tensor, panel: Panel, base: Base, buffers: int) -> None:
@@ -734,38 +735,11 @@ def _generators(device: torch.device) -> Any:
 def _numbers(panel: Panel, given: dict[str, Any]) -> dict[str, Tensor]:
     """What is known about the experts as entries of the state, always on the host: those given, or the first."""
     entries = {}
-    for name, array in _flat(panel.start()).items():
+    for name, array in flat(panel.start(), PANEL).items():
         entries[name] = torch.from_numpy(np.array(array))
         if name in given:
             entries[name].copy_(given[name])
     return entries
-
-
-_PARTS = {"weights": mw.Weights, "ledger": certificate.Ledger}
-"""Which fields of the state are made of several arrays."""
-
-
-def _flat(state: PanelState) -> dict[str, Any]:
-    """The arrays of a state by name."""
-    found: dict[str, Any] = {}
-    for name, part in state._asdict().items():
-        if name in _PARTS:
-            found |= {f"{PANEL}:{name}:{field}": array for field, array in part._asdict().items()}
-        else:
-            found[f"{PANEL}:{name}"] = part
-    return found
-
-
-def _unflat(arrays: dict[str, Any]) -> PanelState:
-    """The state that `_flat` took apart."""
-    parts = {}
-    for name in PanelState._fields:
-        kind = _PARTS.get(name)
-        if kind is None:
-            parts[name] = arrays[f"{PANEL}:{name}"]
-        else:
-            parts[name] = kind(*(arrays[f"{PANEL}:{name}:{field}"] for field in kind._fields))
-    return PanelState(**parts)
 
 
 def _check_cover(cover: Any) -> None:

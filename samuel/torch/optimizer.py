@@ -178,6 +178,7 @@ class Samuel(Optimizer):
         else:
             other_rule = None if rule == "samuel" else rule
             others = {"rule": other_rule, **of_rays, "anchor_dtype": anchor_dtype, "foreach": foreach}
+            others["compiled"] = compiled or None
             _refuse_given(others, "feedback='linear'", feedback)
             self._rule = {"feedback": feedback, "bound": bound, "seed": seed}
         self._rule |= {name: given[name] for name in _COMMON_OPTIONS}
@@ -270,6 +271,20 @@ class Samuel(Optimizer):
             closure: evaluates the loss and its gradients anew: once under linear feedback, otherwise once for every
                 expert. Its value at the parameters is returned.
             evaluate: for feedback="loss": evaluates the loss alone, so that experts cost no backward pass.
+
+        >>> import torch
+        >>> from samuel.torch import Samuel
+        >>> w = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
+        >>> optimizer = Samuel([w], "sgd", lrs=(0.001, 0.1), feedback="full")
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = w.square().sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> for _ in range(50):
+        ...     loss = optimizer.step(closure)
+        >>> loss.item() < 0.01, round(optimizer.effective_lr, 3)
+        (True, 0.1)
         """
         if evaluate is not None and self._feedback != "loss":
             raise ValueError(f"evaluate= is for feedback='loss', got feedback={self._feedback!r}; leave it out")

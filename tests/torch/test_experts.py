@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+import torch.distributed.tensor
 
 from samuel.jax import Experts
 from samuel.torch import Anytime, Chosen, Fixed, Geometric, Samuel
@@ -1007,6 +1008,7 @@ REFUSED = {
     "lag": ({**FULL, "lag": 0.0}, "lag is for feedback='linear', got lag=0.0"),
     "anchors": ({**FULL, "anchor_dtype": torch.bfloat16}, "anchor_dtype is for feedback='linear'"),
     "foreach": ({**FULL, "foreach": False}, "foreach is for feedback='linear'"),
+    "compiled": ({**FULL, "compiled": True}, "compiled is for feedback='linear', got compiled=True"),
     "linear bound": ({"bound": 1.0}, "bound is for feedback='full' or 'loss', got bound=1.0"),
     "linear buffers": ({"buffers": [torch.zeros(1)]}, "buffers is for feedback='full' or 'loss'"),
     "bound": ({**FULL, "bound": -1.0}, "bound must be a positive number, got -1.0"),
@@ -1047,6 +1049,20 @@ def test_losses_alone_are_refused_where_they_are_of_no_use(feedback):
 def test_groups_share_the_rates():
     with pytest.raises(ValueError, match=r"all parameters share one list of rates.*got \(0.1, 0.2\)"):
         Samuel([{"params": [torch.zeros(2)], "lrs": (0.1, 0.2)}], feedback="full")
+
+
+def test_parameters_that_are_spread_over_processes_are_refused():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        whole = torch.nn.Parameter(torch.zeros(2))
+        optimizer = Samuel([whole], feedback="full")
+        spread = torch.nn.Parameter(torch.distributed.tensor.distribute_tensor(torch.zeros(4), mesh))
+        with pytest.raises(TypeError, match=r"needs whole parameters in every process, got one of shape \(4,\)"):
+            optimizer.add_param_group({"params": [spread]})
+        assert len(optimizer.param_groups) == 1
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_groups_go_the_same_way():
