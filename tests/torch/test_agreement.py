@@ -326,7 +326,26 @@ class Pulled(torch.optim.Optimizer):
                 p.sub_(group["lr"] / state["count"] ** 0.5 * state["mean"])
 
 
-EVERY_BASE = {**CLASSES, **VARIANTS, "adagrad": "adagrad", "Pulled": Pulled}
+class Prepared(torch.optim.Optimizer):
+    """A home-made optimizer that makes its memory when it is made itself, and never again."""
+
+    def __init__(self, params, lr=1e-3):
+        super().__init__(params, {"lr": lr})
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["largest"] = torch.full_like(p, 0.1)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    largest = self.state[p]["largest"]
+                    torch.maximum(largest, p.grad.abs(), out=largest)
+                    p.sub_(group["lr"] * p.grad / largest)
+
+
+EVERY_BASE = {**CLASSES, **VARIANTS, "adagrad": "adagrad", "Pulled": Pulled, "Prepared": Prepared}
 
 
 @pytest.mark.parametrize("foreach", [True, False], ids=["packed", "plain"])

@@ -587,6 +587,22 @@ def test_a_group_that_comes_later_with_its_own_rates_does_not_touch_the_others()
     assert late.max() < 1.1
 
 
+@pytest.mark.parametrize(
+    "change", [lambda groups: groups.reverse(), lambda groups: groups.pop(0)], ids=["turn", "leave"]
+)
+def test_groups_may_leave_and_change_places(change):
+    params = parameters()
+    optimizer = make([{"params": params[:1]}, {"params": params[1:]}])
+    train(optimizer, params, range(20))
+    before = optimizer.weights()
+    change(optimizer.param_groups)
+    assert_equal([optimizer.weights()], [before])
+    left = [p for group in optimizer.param_groups for p in group["params"]]
+    train(optimizer, left, [20])
+    assert int(optimizer.state[left[0]]["rays:round"]) == 21
+    assert not torch.equal(optimizer.weights(), before)
+
+
 @pytest.mark.parametrize("lrs", [(), (0.1, -1.0), 0.1, "abc", (0.1, 0.1)], ids=str)
 def test_bad_rates_of_a_group_are_refused_and_change_nothing(lrs):
     params = parameters()
@@ -892,8 +908,9 @@ def test_a_compiled_training_step_does_the_same_and_is_compiled_once():
     assert len(graphs) == 1
 
 
-# Torch's own compiler imports what torch itself calls deprecated.
+# Torch's own compiler imports what torch itself calls deprecated, and older ones warn of settings of their own.
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Skipping serialization of skipfiles_inline_module_allowlist:UserWarning")
 @pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler")
 def test_a_training_step_compiled_by_the_usual_compiler_does_the_same():
     compile_and_compare("inductor", list(zip(*regression(), strict=True))[:10])

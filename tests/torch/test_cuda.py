@@ -119,7 +119,7 @@ def test_a_compiled_training_step_does_the_same():
         loss = (net(x) - y).square().mean()
         loss.backward()
         optimizer.step()
-        return loss
+        return loss.detach()
 
     compiled = torch.compile(step)
     for _ in range(20):
