@@ -95,8 +95,8 @@ INITIAL: dict[type[Optimizer], dict[str, Any]] = {
 """What the state of an optimizer begins with, by name of the entry (or the option that says so).
 
 Of these it is known, too, that they read no parameters unless they have a weight decay of their own. Any other
-optimizer gets a copy of the parameters to step from, and to reset it, its state is thrown away, which makes the host
-wait for the device.
+optimizer gets a copy of the parameters to step from, and to reset it, it is made anew, which makes the host wait for
+the device.
 """
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)

@@ -374,8 +374,10 @@ class Stepper:
         self._gradients = {p: self._for_base(shelf.gradient_views[i], p) for p, (shelf, i) in place.items()}
         self._rows: dict[tuple[Shelf, str], Tensor] = {}
         self._shelves = list({id(shelf): shelf for shelf, _ in place.values()}.values())
-        shadows = [{"params": [self._shadows[p] for p in group["params"]], **self._options(group)} for group in groups]
-        self.optimizer = base.build(shadows)
+        self._groups = [
+            {"params": [self._shadows[p] for p in group["params"]], **self._options(group)} for group in groups
+        ]
+        self.optimizer = base.build(self._groups)
         self._counts: dict[tuple[str, torch.device], Tensor] = {}
         self._number = {p: number for number, p in enumerate(place)}
         self._moved: list[Tensor] = []
@@ -420,8 +422,8 @@ class Stepper:
     def reset_where(self, anew: Any) -> None:
         """Start the base anew if `anew`; for a base that is known, without waiting for a device to tell."""
         if not self.base.known:
-            if anew:
-                self.optimizer.state.clear()
+            if anew:  # some prepare their state when they are made, so its entries cannot just be thrown away
+                self.optimizer = self.base.build(self._groups)
                 self._adopt()
             return
         for (shelf, key), row in self._rows.items():

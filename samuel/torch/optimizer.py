@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,7 @@ from samuel.core.options import one_of
 from samuel.core.rays import Certificate, Rays, certify, check_rates
 from samuel.core.rules import follow
 from samuel.torch import bases, experts
-from samuel.torch.decision import Decision, experts_of, refuse_entries
+from samuel.torch.decision import RAYS, Decision, experts_of, refuse_entries
 from samuel.torch.experts import Buffers, Panel, Population, usual_panel
 from samuel.torch.shelf import is_spread
 
@@ -421,7 +422,23 @@ class Samuel(Optimizer):
         plan = self._plan(groups[0]["lrs"])
         if isinstance(plan, Panel):
             return Population(plan, self._base, groups, self.state, self._buffers)
+        self._keep_numbers([p for group in groups for p in group["params"]])
         return Decision(plan, self._base, groups, self.state, self._foreach, self._anchor_dtype, self._compiled)
+
+    def _keep_numbers(self, params: Sequence[Tensor]) -> None:
+        """Hand what is known about the experts to the first parameter, where groups have left or changed places."""
+
+        def numbers(p: Tensor) -> dict[str, Any]:
+            entries = self.state.get(p, {})
+            return {name: value for name, value in entries.items() if name.startswith(f"{RAYS}:")}
+
+        if numbers(params[0]):
+            return
+        present = {p for group in self.param_groups for p in group["params"]}
+        for p in (*params, *(p for p in self.state if p not in present)):
+            if numbers(p):
+                self.state[params[0]] = {**self.state.get(params[0], {}), **numbers(p)}
+                return
 
     def _experts(self, group: int) -> Any:
         """What is known about the experts of a parameter group."""
@@ -429,9 +446,11 @@ class Samuel(Optimizer):
             raise ValueError(f"there is no parameter group {group}; there are {len(self.param_groups)}")
         group %= len(self.param_groups)
         together = next((groups for groups in self._sharing() if group in groups), [group])
-        params = self.param_groups[together[0]]["params"]
-        state = self.state[params[0]] if params and params[0] in self.state else {}
+        params = [p for i in together for p in self.param_groups[i]["params"]]
         plan = self._plan(self.param_groups[group]["lrs"])
+        if isinstance(plan, Rays) and self.state:
+            self._keep_numbers(params)
+        state = self.state[params[0]] if params and params[0] in self.state else {}
         return experts.experts_of(plan, state) if isinstance(plan, Panel) else experts_of(plan, state)
 
     # Refusing what cannot work
@@ -484,8 +503,8 @@ def _check_options(options: dict[str, Any]) -> None:
             if value.numel() != 1:
                 raise ValueError(f"{name} must be one number, got a tensor of shape {tuple(value.shape)}")
             value = float(value)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 <= value < float("inf"):
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not 0 <= float(value) < float("inf"):
             raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     if not isinstance(options["maximize"], bool):
         raise ValueError(f"maximize must be True or False, got {options['maximize']!r}")
