@@ -235,6 +235,27 @@ def test_options_of_groups_come_with_the_state_as_in_torch():
     assert_equal(values(fresh), values(params))
 
 
+@pytest.mark.parametrize("name", ["adam-samuel", "adam-slots", "NAdam", "RMSprop", "Adagrad", "Rprop"])
+def test_counts_of_steps_may_be_numbers_or_tensors(name):
+    params, optimizer = begin(RUNS[name])
+    train(optimizer, params, range(20))
+    given = copy.deepcopy(optimizer.state_dict())
+    changed = 0
+    for entries in given["state"].values():
+        for entry in [entry for entry in entries if entry.endswith((":step", ":mu_product"))]:
+            entries[entry] = float(entries[entry])
+            changed += 1
+    assert changed >= len(params)
+    fresh, again = begin(RUNS[name], seed=1)
+    with torch.no_grad():
+        for p, q in zip(fresh, params, strict=True):
+            p.copy_(q)
+    again.load_state_dict(given)
+    train(again, fresh, range(20, 30))
+    train(optimizer, params, range(20, 30))
+    assert_equal(values(fresh), values(params))
+
+
 # Other devices and dtypes
 
 
