@@ -16,7 +16,7 @@ from torch import Tensor
 
 from samuel.core.rays import Moves, Rays, RaysState
 from samuel.torch import lists
-from samuel.torch.bases import COUNTS, INITIAL, Base
+from samuel.torch.bases import COUNTS, INITIAL, Base, step_unseen
 from samuel.torch.entries import flat, unflat
 from samuel.torch.shelf import Shelf, dressed, from_one_row, in_one_row, kernels_fit, placed, raw, scale, shelf_key
 
@@ -34,6 +34,7 @@ class Decision:
         base: what gives the directions.
         groups: the parameter groups.
         state: the optimizer's state; what is not in it begins now.
+        numbers: what is known about the experts, from wherever in the state it is.
         foreach: work on packed rows, or in a plain loop over parameters.
         anchor_dtype: dtype of the vectors that change only when a block ends.
         compiled: on a GPU, compile what is done with the numbers about the experts.
@@ -45,6 +46,7 @@ class Decision:
         base: Base,
         groups: Sequence[dict[str, Any]],
         state: State,
+        numbers: dict[str, Any],
         foreach: bool,
         anchor_dtype: torch.dtype | None,
         compiled: bool = False,
@@ -52,7 +54,8 @@ class Decision:
         self.rays, self.base, self.foreach = rays, base, foreach
         self.params = [p for group in groups for p in group["params"]]
         self.home = raw(self.params[0]).device
-        self._devices, self._dtypes = [p.device for p in self.params], [p.dtype for p in self.params]
+        self._looks = _looks(self.params)
+        self._sizes = [len(group["params"]) for group in groups]
         self._of_group = [place for place, group in enumerate(groups) for _ in group["params"]]
         shelves: dict[Any, list[Tensor]] = {}
         for p in self.params:
@@ -60,9 +63,8 @@ class Decision:
         self.shelves = [Shelf(params, rays, anchor_dtype) for params in shelves.values()]
         self._place = {p: (shelf, i) for shelf in self.shelves for i, p in enumerate(shelf.params)}
         self._bases = [Stepper(base, k, groups, self._place) for k in range(rays.directions)]
-        given = state.get(self.params[0], {})
         on_gpu = self.home.type == "cuda"
-        self.numbers = _DeviceNumbers(rays, given, self.home, compiled) if on_gpu else _HostNumbers(rays, given)
+        self.numbers = _DeviceNumbers(rays, numbers, self.home, compiled) if on_gpu else _HostNumbers(rays, numbers)
         self._present: list[bool] = []
         self._parts: list[_Part] = []
         self._movable: dict[Shelf, list[int]] = {}
@@ -71,15 +73,20 @@ class Decision:
         self._mark = f"{BASIS}:{rays.moving[0]}"
         self._marks = [entries[self._mark] for entries in self._own]
 
-    def fits(self, params: Sequence[Tensor], state: State) -> bool:
+    @property
+    def learning_rates(self) -> Sequence[float]:
+        """The candidates."""
+        return self.rays.learning_rates
+
+    def fits(self, groups: Sequence[Sequence[Tensor]], state: State) -> bool:
         """Whether this still stands for the optimizer's parameters and state, and not for what they were once."""
+        params = [p for group in groups for p in group]
         return (
-            len(params) == len(self.params)
+            [len(group) for group in groups] == self._sizes
             and all(p is own for p, own in zip(params, self.params, strict=True))
             and all(state.get(p) is own for p, own in zip(self.params, self._own, strict=True))
             and all(own.get(self._mark) is mark for own, mark in zip(self._own, self._marks, strict=True))
-            and [p.device for p in params] == self._devices
-            and [p.dtype for p in params] == self._dtypes
+            and _looks(params) == self._looks
         )
 
     def step(self, groups: Sequence[dict[str, Any]]) -> None:
@@ -93,9 +100,10 @@ class Decision:
             shelf.take_memory()
         for part in self._parts:
             part.pack(groups)
-        moves = self.numbers.advance([shelf.products(self.foreach).to(self.home) for shelf in self.shelves])
-        for base in self._bases:
+        dots = [shelf.products(self.foreach).to(self.home) for shelf in self.shelves]
+        for base in self._bases:  # before the clock moves: it may find fault with its options
             base.step(groups)
+        moves = self.numbers.advance(dots)
         for shelf in self.shelves:
             self._move(shelf, moves, groups)
         anew = moves.restarted if self.rays.base_state == "slots" else [moves.reset]
@@ -206,6 +214,11 @@ def refuse_entries(entries: dict[str, Any], p: Tensor, rays: Rays, base: Base) -
         )
 
 
+def _looks(params: Sequence[Tensor]) -> list[Any]:
+    """Where parameters are and how they lie in memory."""
+    return [(p.device, p.dtype, p.stride()) for p in params]
+
+
 def _showing(view: Tensor, given: Any, p: Tensor) -> Tensor:
     """The state's entry for a view, filled with what was given."""
     if given is not None:
@@ -244,7 +257,10 @@ class _Part:
         """Move the parameters, and let them shrink as decoupled weight decay says."""
         lr, decay = groups[self.group]["lr"], groups[self.group]["weight_decay"]
         shrink = rate * lr * decay if isinstance(decay, Tensor) or decay != 0 else None
-        if self.members:
+        on_device = isinstance(lr, Tensor) and lr.device.type != "cpu"
+        if on_device:  # an lr of 0 stops everything, also what weights that move from rate to rate would do
+            scale([self.shelf.direction_views[0][i] for i in self.members], (lr != 0).to(self.shelf.dtype))
+        if self.members and (on_device or lr != 0):
             self.shelf.apply(self.members, self.shelf.raws(self._params), _beside(shrink, self.shelf.moving))
 
 
@@ -398,18 +414,12 @@ class Stepper:
         if self.base.copies_parameters and self._moved:
             shadows = [self._view(p) for p in self._moved]
             lists.copy_(shadows, [raw(p) for p in self._moved])
-            self._step()
+            step_unseen(self.optimizer)
             lists.sub_(shadows, [raw(p).to(s.dtype) for p, s in zip(self._moved, shadows, strict=True)])
         else:
-            self._step()
+            step_unseen(self.optimizer)
         if len(self.optimizer.state) != self._adopted or not self.base.known:
             self._adopt()
-
-    def _step(self) -> None:
-        """One step of the base, out of sight of those who count the steps of all optimizers."""
-        step = type(self.optimizer).step
-        step = getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
-        step(self.optimizer)
 
     def _for_base(self, view: Tensor, p: Tensor) -> Tensor:
         """A view as the base gets it: what we know works number by number, and need not know of other processes."""
@@ -447,6 +457,8 @@ class Stepper:
         return {prefix + key: self._shown(value, p, key) for key, value in entry.items()}
 
     def _carried(self, value: Any, p: Tensor, shelf: Shelf, i: int, key: str, wide: torch.dtype) -> Any:
+        if key in COUNTS and self.base.make.__module__.startswith("torch."):
+            value = torch.as_tensor(value, dtype=torch.float32)  # old checkpoints have plain numbers
         if not isinstance(value, Tensor):
             return value
         if self.base.known and key not in COUNTS:

@@ -27,7 +27,7 @@ from samuel.core.options import one_of, refuse_blind_sampling
 from samuel.core.rays import check_rates
 from samuel.core.rules import ANY_BASE, TRAITS, usual_rates
 from samuel.torch import lists
-from samuel.torch.bases import INITIAL, Base
+from samuel.torch.bases import INITIAL, Base, step_unseen
 from samuel.torch.entries import flat, unflat
 
 POINTS, BUFFER, BASE, PANEL = "experts:points", "experts:buffer", "base", "panel"
@@ -245,6 +245,7 @@ class Population:
     ) -> None:
         self.panel, self.base, self.buffers = panel, base, buffers
         self.params = [p for group in groups for p in group["params"]]
+        self._sizes = [len(group["params"]) for group in groups]
         self.home = self.params[0].device
         self.count = panel.rates.size
         self._place = {p: i for i, p in enumerate(self.params)}
@@ -273,10 +274,16 @@ class Population:
         self._left: Tensors = []  # the buffers as we left them; nothing is known of those that we find
         self._show()
 
-    def fits(self, params: Sequence[Tensor], state: State) -> bool:
+    @property
+    def learning_rates(self) -> Sequence[float]:
+        """The candidates."""
+        return self.panel.learning_rates
+
+    def fits(self, groups: Sequence[Sequence[Tensor]], state: State) -> bool:
         """Whether this still stands for the optimizer's parameters and state, and not for what they were once."""
+        params = [p for group in groups for p in group]
         return (
-            len(params) == len(self.params)
+            [len(group) for group in groups] == self._sizes
             and all(p is own for p, own in zip(params, self.params, strict=True))
             and all(state.get(p) is own for p, own in zip(self.params, self._own, strict=True))
             and all(own.get(POINTS) is stack for own, stack in zip(self._own, self._stacks, strict=False))
@@ -623,8 +630,8 @@ class _Stepper:
 
     def __init__(self, base: Base, k: int, groups: Sequence[dict[str, Any]], shadows: dict[Tensor, Tensor]) -> None:
         self.base, self._prefix, self._shadows = base, f"{BASE}{k}:", shadows
-        own = [{"params": [shadows[p] for p in group["params"]], **self._options(group)} for group in groups]
-        self.optimizer = base.build(own)
+        self._groups = [{"params": [shadows[p] for p in group["params"]], **self._options(group)} for group in groups]
+        self.optimizer = base.build(self._groups)
 
     def step(self, groups: Sequence[dict[str, Any]], gradients: Sequence[Tensor | None], point: Tensors) -> None:
         """One step along some gradients: the shadows become minus the direction."""
@@ -635,18 +642,18 @@ class _Stepper:
             shadow.grad = gradient
         if self.base.copies_parameters:
             _copy(shadows, point[: len(shadows)])
-            self.optimizer.step()
+            step_unseen(self.optimizer)
             lists.sub_(shadows, point[: len(shadows)])
         else:
             for shadow in shadows:
                 shadow.zero_()
-            self.optimizer.step()
+            step_unseen(self.optimizer)
         for shadow in shadows:
             shadow.grad = None
 
     def forget(self) -> None:
-        """Begin anew."""
-        self.optimizer.state.clear()
+        """Begin anew; made again, since some prepare their state when they are made."""
+        self.optimizer = self.base.build(self._groups)
 
     def shown(self, shadow: Tensor) -> dict[str, Any]:
         """The entries of its state for one parameter."""

@@ -196,7 +196,8 @@ def _step(
             here = tl.load(addresses + owner).to(tl.pointer_type(tl.float32)) + within
             shrink = tl.load(rate) * tl.load(factors + 2 * group + 1)
             old = tl.load(here, mask=inside, other=0.0)
-            tl.store(here, old * (1.0 - shrink) + update, mask=inside)
+            # An lr of 0 stops everything, also what weights that move from rate to rate would do.
+            tl.store(here, old * (1.0 - shrink) + update, mask=inside & (lr != 0.0))
     else:
         tl.store(directions + at, update, mask=inside)
 

@@ -346,7 +346,7 @@ class Samuel(Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         for p in group["params"]:
-            if not (p.is_floating_point() or p.is_complex()):
+            if not (p.is_floating_point() or p.is_complex()) and self._feedback != "linear":
                 self.param_groups.pop()
                 raise TypeError(f"Samuel trains floating-point and complex parameters, got one of {p.dtype}")
             if is_spread(p) and self._feedback != "linear":
@@ -377,6 +377,8 @@ class Samuel(Optimizer):
                 if place in found["state"]:
                     entries = found["state"][place]
                     self.state[p] = {name: _cloned(value) for name, value in entries.items()}
+            # As all options of groups, the rates are those that were saved.
+            self._lrs = next((group["lrs"] for group in self.param_groups if group["shares_rate"]), self._lrs)
 
         hooks = [
             self.register_load_state_dict_pre_hook(look),
@@ -401,44 +403,58 @@ class Samuel(Optimizer):
         make: Any = follow if self._feedback == "linear" else usual_panel
         return make(learning_rates=lrs, base=self._base.name, **self._rule)
 
+    def _trained(self, group: dict[str, Any]) -> list[Tensor]:
+        """The parameters of a group that are trained, or were: frozen ones cost nothing."""
+        if self._feedback != "linear":
+            return group["params"]
+        return [p for p in group["params"] if p.requires_grad or p.grad is not None or p in self.state]
+
     def _sharing(self) -> list[list[int]]:
         """The parameter groups that share a rate, as places in `param_groups`."""
-        filled = [i for i, group in enumerate(self.param_groups) if group["params"]]
+        filled = [i for i, group in enumerate(self.param_groups) if self._trained(group)]
         shared = [i for i in filled if self.param_groups[i]["shares_rate"]]
         return [*([shared] if shared else []), *([i] for i in filled if i not in shared)]
 
     def _attached(self) -> list[Decision | Population]:
         """The decisions, made anew where the state or the parameters are not what they were."""
-        sharing = self._sharing()
-        params = [[p for i in groups for p in self.param_groups[i]["params"]] for groups in sharing]
+        sharing = [[self.param_groups[i] for i in groups] for groups in self._sharing()]
+        params = [[self._trained(group) for group in groups] for groups in sharing]
         fits = len(self._decisions) == len(sharing) and all(
             decision.fits(some, self.state) for decision, some in zip(self._decisions, params, strict=True)
         )
+        for decision, groups in zip(self._decisions if fits else (), sharing, strict=fits):
+            self._refuse_other_rates(decision, groups)
         if not fits:
-            self._decisions = [self._made([self.param_groups[i] for i in groups]) for groups in sharing]
+            self._decisions = [self._made(*pair) for pair in zip(sharing, params, strict=True)]
         return self._decisions
 
-    def _made(self, groups: Sequence[dict[str, Any]]) -> Decision | Population:
+    def _made(self, groups: list[dict[str, Any]], params: list[list[Tensor]]) -> Decision | Population:
         plan = self._plan(groups[0]["lrs"])
         if isinstance(plan, Panel):
             return Population(plan, self._base, groups, self.state, self._buffers)
-        self._keep_numbers([p for group in groups for p in group["params"]])
-        return Decision(plan, self._base, groups, self.state, self._foreach, self._anchor_dtype, self._compiled)
+        trained = [{**group, "params": some} for group, some in zip(groups, params, strict=True)]
+        numbers = self._numbers([p for some in params for p in some], plan, groups[0]["shares_rate"])
+        options = (self._foreach, self._anchor_dtype, self._compiled)
+        return Decision(plan, self._base, trained, self.state, numbers, *options)
 
-    def _keep_numbers(self, params: Sequence[Tensor]) -> None:
-        """Hand what is known about the experts to the first parameter, where groups have left or changed places."""
+    def _numbers(self, params: Sequence[Tensor], plan: Rays | Panel, shared: bool) -> dict[str, Any]:
+        """What is known about the experts of some parameters: entries in the state of the first, if nothing changed.
 
-        def numbers(p: Tensor) -> dict[str, Any]:
-            entries = self.state.get(p, {})
-            return {name: value for name, value in entries.items() if name.startswith(f"{RAYS}:")}
-
-        if numbers(params[0]):
-            return
+        Where groups have changed places it is another's. Where the first has left, it is still in the state, and those
+        that shared a rate with it go on from there.
+        """
+        if isinstance(plan, Panel):
+            return self.state.get(params[0], {}) if params else {}
         present = {p for group in self.param_groups for p in group["params"]}
-        for p in (*params, *(p for p in self.state if p not in present)):
-            if numbers(p):
-                self.state[params[0]] = {**self.state.get(params[0], {}), **numbers(p)}
-                return
+        began = any(p in self.state for p in params)
+        left = [p for p in self.state if p not in present] if shared and began else []
+        shape = (plan.slots, len(plan.learning_rates), plan.Q)
+        for p in (*params, *left):
+            entries = self.state.get(p, {})
+            weights = entries.get(f"{RAYS}:weights:value")
+            if weights is not None and tuple(weights.shape) == shape:
+                return {name: value for name, value in entries.items() if name.startswith(f"{RAYS}:")}
+        return {}
 
     def _experts(self, group: int) -> Any:
         """What is known about the experts of a parameter group."""
@@ -446,17 +462,24 @@ class Samuel(Optimizer):
             raise ValueError(f"there is no parameter group {group}; there are {len(self.param_groups)}")
         group %= len(self.param_groups)
         together = next((groups for groups in self._sharing() if group in groups), [group])
-        params = [p for i in together for p in self.param_groups[i]["params"]]
+        params = [p for i in together for p in self._trained(self.param_groups[i])]
         plan = self._plan(self.param_groups[group]["lrs"])
-        if isinstance(plan, Rays) and self.state:
-            self._keep_numbers(params)
-        state = self.state[params[0]] if params and params[0] in self.state else {}
-        return experts.experts_of(plan, state) if isinstance(plan, Panel) else experts_of(plan, state)
+        numbers = self._numbers(params, plan, self.param_groups[group]["shares_rate"])
+        return experts.experts_of(plan, numbers) if isinstance(plan, Panel) else experts_of(plan, numbers)
 
     # Refusing what cannot work
 
+    def _refuse_other_rates(self, decision: Decision | Population, groups: Sequence[dict[str, Any]]) -> None:
+        for group in groups:
+            if tuple(group["lrs"]) != tuple(decision.learning_rates):
+                raise ValueError(
+                    f"the candidate rates cannot change in a run: they are {tuple(decision.learning_rates)}, and a "
+                    f"parameter group now says lrs={group['lrs']!r}; change lr, which multiplies them, or begin anew"
+                )
+
     def _refuse_gradients(self) -> None:
         for group in self.param_groups:
+            _check_options(group, waiting=False)
             for p in group["params"]:
                 if p.grad is not None and p.grad.is_sparse:
                     raise RuntimeError(
@@ -496,13 +519,16 @@ def _refuse_given(options: dict[str, Any], where: str, feedback: str) -> None:
             raise ValueError(f"{name} is for {where}, got {name}={value!r} with feedback={feedback!r}; leave it out")
 
 
-def _check_options(options: dict[str, Any]) -> None:
+def _check_options(options: dict[str, Any], waiting: bool = True) -> None:
+    """Refuse impossible options; those that a device has only if we may wait for it."""
     for name in ("lr", "weight_decay"):
         value = options[name]
+        if isinstance(value, Tensor) and not waiting and value.device.type != "cpu":
+            continue
         if isinstance(value, Tensor):
             if value.numel() != 1:
                 raise ValueError(f"{name} must be one number, got a tensor of shape {tuple(value.shape)}")
-            value = float(value)
+            value = float(value.detach())
         number = isinstance(value, Real) and not isinstance(value, bool)
         if not number or not 0 <= float(value) < float("inf"):
             raise ValueError(f"{name} must be a number of at least 0, got {value!r}")

@@ -237,6 +237,7 @@ def test_options_of_groups_come_with_the_state_as_in_torch():
 
 @pytest.mark.parametrize("name", ["adam-samuel", "adam-slots", "NAdam", "RMSprop", "Adagrad", "Rprop"])
 def test_counts_of_steps_may_be_numbers_or_tensors(name):
+    # Torch's own optimizers make tensors of such numbers when they load them: old checkpoints have them.
     params, optimizer = begin(RUNS[name])
     train(optimizer, params, range(20))
     given = copy.deepcopy(optimizer.state_dict())
