@@ -201,6 +201,8 @@ def resolve(base: Any, options: dict[str, Any]) -> Base:
         raise ValueError(f"base runs at unit rate: leave lr={fixed['lr']!r} out of it, and list candidates with lrs=")
     accepted = _accepted(base)
     if "fused" in options and "fused" in accepted:
+        if options["fused"] not in (None, True, False):
+            raise ValueError(f"fused must be True or False, got {options['fused']!r}")
         fixed = {"fused": options["fused"], **fixed}
         options = {name: value for name, value in options.items() if name != "fused"}
     for name in options:

@@ -18,7 +18,18 @@ from samuel.core.rays import Moves, Rays, RaysState
 from samuel.torch import lists
 from samuel.torch.bases import COUNTS, INITIAL, Base, step_unseen
 from samuel.torch.entries import flat, unflat
-from samuel.torch.shelf import Shelf, dressed, from_one_row, in_one_row, kernels_fit, placed, raw, scale, shelf_key
+from samuel.torch.shelf import (
+    Shelf,
+    dressed,
+    from_one_row,
+    in_one_row,
+    kernels_fit,
+    multiplier,
+    placed,
+    raw,
+    scale,
+    shelf_key,
+)
 
 BASIS, BASE, RAYS, REST = "basis", "base", "rays", "rest"
 """What the names of entries in the optimizer's state begin with; then a colon."""
@@ -100,10 +111,11 @@ class Decision:
             shelf.take_memory()
         for part in self._parts:
             part.pack(groups)
-        dots = [shelf.products(self.foreach).to(self.home) for shelf in self.shelves]
         for base in self._bases:  # before the clock moves: it may find fault with its options
             base.step(groups)
-        moves = self.numbers.advance(dots)
+        for part in self._parts:
+            part.mute(groups)
+        moves = self.numbers.advance([shelf.products(self.foreach).to(self.home) for shelf in self.shelves])
         for shelf in self.shelves:
             self._move(shelf, moves, groups)
         anew = moves.restarted if self.rays.base_state == "slots" else [moves.reset]
@@ -203,15 +215,30 @@ def refuse_entries(entries: dict[str, Any], p: Tensor, rays: Rays, base: Base) -
             f"the state dict was made with other options: it has weights of {tuple(weights.shape)} (slots, rates, Q), "
             f"and these options need {shape}"
         )
-    one = entries[f"{BASIS}:{next(iter(expected))}"]
-    if one.shape[: p.ndim] != p.shape:
-        raise ValueError(f"the state dict has vectors of shape {tuple(one.shape)} for a parameter of {tuple(p.shape)}")
+    for name in sorted(expected):
+        _refuse_shape(f"{BASIS}:{name}", entries, raw(p).shape if p.is_complex() else p.shape)
+    numbers = flat(rays.start(np.zeros((), np.float32)), RAYS)
+    missing = sorted(set(numbers) - set(entries))
+    if missing and f"{RAYS}:weights:value" in entries:
+        raise ValueError(f"the state dict lacks {missing[0]!r}, and so cannot be continued")
+    for name in sorted(set(numbers) & set(entries)):
+        _refuse_shape(name, entries, np.shape(numbers[name]))
     keys = {name.partition(":")[2] for name in entries if name.startswith(BASE) and not name.startswith(f"{BASIS}:")}
+    for name, value in entries.items():
+        of_base = name.startswith(BASE) and not name.startswith(f"{BASIS}:") and name.partition(":")[2] not in COUNTS
+        if of_base and base.known and isinstance(value, Tensor):
+            _refuse_shape(name, entries, p.shape)
     if base.known and not keys <= {*INITIAL[base.make]}:
         raise ValueError(
             f"the state dict was made with another base: it has {sorted(keys)}, and {base.make.__name__} has "
             f"{sorted(INITIAL[base.make])}"
         )
+
+
+def _refuse_shape(name: str, entries: dict[str, Any], shape: Sequence[int]) -> None:
+    if tuple(entries[name].shape) != tuple(shape):
+        found = tuple(entries[name].shape)
+        raise ValueError(f"the state dict has {name!r} of shape {found}, and this optimizer needs {tuple(shape)}")
 
 
 def _looks(params: Sequence[Tensor]) -> list[Any]:
@@ -249,16 +276,25 @@ class _Part:
 
     def multiply(self, groups: Sequence[dict[str, Any]]) -> None:
         """Scale the directions by the group's `lr`."""
-        lr = groups[self.group]["lr"]
+        lr = multiplier(groups[self.group]["lr"])
         if self.members and (isinstance(lr, Tensor) or lr != 1):
             scale(self._directions, lr)
 
+    def mute(self, groups: Sequence[dict[str, Any]]) -> None:
+        """Let parameters that an `lr` of 0 stops have no say in which rate is good."""
+        lr = multiplier(groups[self.group]["lr"])
+        if self.members and isinstance(lr, Tensor):
+            scale(self._gradients, (lr != 0).to(self.shelf.dtype))
+        elif lr == 0:
+            for gradient in self._gradients:
+                gradient.zero_()
+
     def apply(self, groups: Sequence[dict[str, Any]], rate: Any) -> None:
         """Move the parameters, and let them shrink as decoupled weight decay says."""
-        lr, decay = groups[self.group]["lr"], groups[self.group]["weight_decay"]
+        lr, decay = multiplier(groups[self.group]["lr"]), groups[self.group]["weight_decay"]
         shrink = rate * lr * decay if isinstance(decay, Tensor) or decay != 0 else None
-        on_device = isinstance(lr, Tensor) and lr.device.type != "cpu"
-        if on_device:  # an lr of 0 stops everything, also what weights that move from rate to rate would do
+        on_device = isinstance(lr, Tensor)
+        if on_device and self.members:  # 0 stops everything, also what weights that move from rate to rate would do
             scale([self.shelf.direction_views[0][i] for i in self.members], (lr != 0).to(self.shelf.dtype))
         if self.members and (on_device or lr != 0):
             self.shelf.apply(self.members, self.shelf.raws(self._params), _beside(shrink, self.shelf.moving))

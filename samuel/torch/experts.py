@@ -9,6 +9,7 @@ their buffers, in that of the first.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -605,15 +606,18 @@ class _Before:
         self._gradients = [p.grad for p in params]
         self._devices = [d for d in {t.device for t in (*params, *buffers())} if d.type != "cpu"]
         self._random = [_generators(d).get_rng_state(d) for d in self._devices]
-        self._random_of_host = torch.get_rng_state()
+        self._random_of_host = torch.get_rng_state(), np.random.get_state(), random.getstate()
 
     def put_back(self) -> None:
         """Parameters, buffers and random numbers as they were: what every call begins with."""
         _copy(self._params, self._values)
         self.put_back_buffers()
-        torch.set_rng_state(self._random_of_host)
-        for device, random in zip(self._devices, self._random, strict=True):
-            _generators(device).set_rng_state(random, device)
+        of_torch, of_numpy, of_python = self._random_of_host
+        torch.set_rng_state(of_torch)
+        np.random.set_state(of_numpy)
+        random.setstate(of_python)
+        for device, of_device in zip(self._devices, self._random, strict=True):
+            _generators(device).set_rng_state(of_device, device)
 
     def put_back_buffers(self) -> None:
         """Buffers as they were."""

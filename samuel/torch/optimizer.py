@@ -19,7 +19,7 @@ from samuel.core.rules import follow
 from samuel.torch import bases, experts
 from samuel.torch.decision import RAYS, Decision, experts_of, refuse_entries
 from samuel.torch.experts import Buffers, Panel, Population, usual_panel
-from samuel.torch.shelf import is_spread
+from samuel.torch.shelf import NEGLIGIBLE, is_spread
 
 _COMMON_OPTIONS = ("cover", "Q", "combine", "newborns", "prior")
 _RAY_OPTIONS = (
@@ -167,6 +167,10 @@ class Samuel(Optimizer):
         if base_options.pop("differentiable", False):
             raise ValueError("a step cannot be differentiated: differentiable must be False, got True")
         base_options.pop("capturable", None)
+        if isinstance(horizon, Tensor):
+            horizon = int(horizon)
+        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
         self._base = bases.resolve(base, base_options)
         given = locals()
         one_of("feedback", feedback, ("linear", "loss", "full"))
@@ -491,6 +495,9 @@ class Samuel(Optimizer):
         groups = state_dict["param_groups"]
         if any("lrs" not in group or "shares_rate" not in group for group in groups):
             raise ValueError("the state dict was made by another optimizer: its parameter groups have no lrs")
+        for name in ("lr", "weight_decay", "maximize"):
+            if any(name not in group for group in groups):
+                raise ValueError(f"the state dict is not whole: a parameter group has no {name}")
         for name in self._base.options:
             if any(name not in group for group in groups):
                 raise ValueError(
@@ -530,7 +537,8 @@ def _check_options(options: dict[str, Any], waiting: bool = True) -> None:
                 raise ValueError(f"{name} must be one number, got a tensor of shape {tuple(value.shape)}")
             value = float(value.detach())
         number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not 0 <= float(value) < float("inf"):
+        least = 0 if waiting else -NEGLIGIBLE  # where a scheduler may end that was to end at 0
+        if not number or not least <= float(value) < float("inf"):
             raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     if not isinstance(options["maximize"], bool):
         raise ValueError(f"maximize must be True or False, got {options['maximize']!r}")
@@ -541,6 +549,6 @@ def _cloned(value: Any) -> Any:
 
 
 def _checked_dtype(dtype: Any) -> torch.dtype | None:
-    if dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+    if dtype in (None, torch.bfloat16, torch.float32, torch.float64):
         return dtype
-    raise ValueError(f"anchor_dtype must be a floating-point dtype such as torch.bfloat16, got {dtype!r}")
+    raise ValueError(f"anchor_dtype must be torch.bfloat16, or a wider floating-point dtype, got {dtype!r}")

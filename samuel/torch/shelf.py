@@ -22,6 +22,8 @@ ALIGNED = 64
 """Every parameter begins at a multiple of this, so that kernels can load many numbers at once."""
 MULTIPLE = 4096
 """Rows are filled up with zeros to a multiple of this, so that kernels need no masks."""
+NEGLIGIBLE = 1e-12
+"""An `lr` below this is 0: schedulers that end at 0 end near it, on either side."""
 CHUNK = 1 << 18
 """Numbers of a row that are worked on at a time: they stay in the processor's cache."""
 
@@ -286,7 +288,7 @@ class Shelf:
             self._table.assign(of_group)
             self._assigned = of_group
         for place, group in enumerate(groups):
-            self._table.set_factors(place, group["lr"], group["weight_decay"])
+            self._table.set_factors(place, multiplier(group["lr"]), group["weight_decay"])
         self._table.step(self.moving, self.kept, self.directions, numbers, rate, self.enters)
 
     def fill_where(self, flag: Any, row: Tensor, value: float) -> None:
@@ -323,6 +325,14 @@ class Shelf:
             target.copy_(here + wanted)
             if i in self.remainders:
                 self.remainders[i].copy_(wanted - (target.to(self.dtype) - here))
+
+
+def multiplier(lr: Any) -> Any:
+    """A group's `lr` as a number, or as a tensor if a device has it; exactly 0 where it is negligible."""
+    if isinstance(lr, Tensor) and lr.device.type != "cpu":
+        return torch.where(lr.abs() < NEGLIGIBLE, torch.zeros_like(lr), lr)
+    lr = float(lr)
+    return 0.0 if abs(lr) < NEGLIGIBLE else lr
 
 
 def scale(tensors: list[Tensor], factor: Any) -> None:

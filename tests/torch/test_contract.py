@@ -1132,3 +1132,32 @@ def test_a_step_that_fails_does_not_move_the_clock(name):
     assert int(optimizer.state[params[0]]["rays:round"]) == 5
     for p, old in zip(params, before, strict=True):
         assert torch.equal(p, old)
+
+
+def test_a_group_that_an_lr_of_0_stops_has_no_say_in_the_rate_of_the_others():
+    """Its gradient does not change any more, and would go on praising rates that it does not follow."""
+    rates = {}
+    for way in ("frozen", "lr of 0"):
+        a, b = parameters(((5,), (5,)))
+        optimizer = Samuel([{"params": [a]}, {"params": [b]}])
+        train(optimizer, [a, b], range(30))
+        if way == "frozen":
+            b.requires_grad_(False)
+            optimizer.zero_grad()
+        else:
+            optimizer.param_groups[1]["lr"] = 0.0
+        train(optimizer, [a] if way == "frozen" else [a, b], range(30, 90))
+        rates[way] = optimizer.param_groups[0]["effective_lr"]
+    assert rates["lr of 0"] == pytest.approx(rates["frozen"], rel=1e-3)
+
+
+def test_a_scheduler_that_ends_a_rounding_below_0_stops_the_run_and_does_not_break_it():
+    params = parameters()
+    optimizer = Samuel(params)
+    train(optimizer, params, range(5))
+    before = [p.detach().clone() for p in params]
+    for lr in (-2e-17, 2e-17):
+        optimizer.param_groups[0]["lr"] = lr
+        train(optimizer, params, range(5, 8))
+    for p, old in zip(params, before, strict=True):
+        assert torch.equal(p, old)

@@ -408,9 +408,9 @@ def test_the_state_of_something_else_is_refused_before_anything_changes(name):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (((5, 7), (5,), ()), r"vectors of shape \(5, 7\) for a parameter of \(7, 5\)"),
+        (((5, 7), (5,), ()), r"of shape \(5, 7\), and this optimizer needs \(7, 5\)"),
         (((7, 5), (5,)), "doesn't match the size"),
-        (((7,), (5,), ()), r"vectors of shape \(7,\) for a parameter of \(7, 5\)"),
+        (((7,), (5,), ()), r"of shape \(7,\), and this optimizer needs \(7, 5\)"),
     ],
     ids=["shape", "number", "dimensions"],
 )
@@ -585,3 +585,28 @@ def test_two_runs_are_the_same_to_the_bit(name):
     train(other, others, range(30))
     assert_equal(values(others), values(params))
     assert_same_snapshot(snapshot(one), snapshot(other))
+
+
+BROKEN = {
+    "a vector of another shape": (lambda entries: entries.update({"basis:lag": torch.zeros(3)}), "basis:lag.*shape"),
+    "the base's of another shape": (
+        lambda entries: entries.update({"base0:exp_avg": torch.zeros(3)}),
+        "exp_avg.*shape",
+    ),
+    "numbers of another shape": (lambda entries: entries.update({"rays:square": torch.zeros(3)}), "rays:square.*shape"),
+    "numbers that are missing": (lambda entries: entries.pop("rays:square"), "lacks 'rays:square'"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_state_is_refused_before_anything_changes(name):
+    broken, message = BROKEN[name]
+    params = parameters(SHAPES)
+    optimizer = Samuel(params, "adam")
+    train(optimizer, params, range(5))
+    state = copy.deepcopy(optimizer.state_dict())
+    broken(state["state"][0])
+    before = snapshot(optimizer)
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(state)
+    assert_same_snapshot(before, snapshot(optimizer))

@@ -49,7 +49,7 @@ LONG_RUNS = {
     "adam": {"base": "adam"},
     "adagrad": {"base": "adagrad", "horizon": STEPS, "lrs": (1e-3, 1e-2, 1e-1, 1.0)},
     "momentum": {"base": "momentum"},
-    "weight decay": {"base": torch.optim.AdamW, "weight_decay": 0.1},
+    "weight decay": {"base": torch.optim.AdamW, "weight_decay": 0.1, "horizon": 2 * STEPS, "lag": 0.9},
     "one adagrad for each block": {"base": "adagrad", "rule": "theorem", "lrs": (1e-3, 1e-2, 1e-1), **LEVELS},
 }
 SHORT_RUNS = {
