@@ -151,6 +151,39 @@ class Base:
         optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
         return optimizer
 
+    def options_of(self, group: dict[str, Any]) -> dict[str, Any]:
+        """Its options as a parameter group has them."""
+        return {name: group[name] for name in self.options}
+
+    def refuse_entries(self, keys: set[str]) -> None:
+        """An error if a saved state with these entries cannot be its own."""
+        if self.known and not keys <= {*INITIAL[self.make]}:
+            raise ValueError(
+                f"the state dict was made with another base: it has {sorted(keys)}, and {self.make.__name__} has "
+                f"{sorted(INITIAL[self.make])}"
+            )
+
+    def carried(self, key: str, value: Any, optimizer: Optimizer, device: torch.device, dtypes: Any) -> Any:
+        """An entry of its saved state as an optimizer on a device goes on from it.
+
+        Args:
+            key: the name of the entry.
+            value: what was saved.
+            optimizer: who goes on.
+            device: where its shadows are.
+            dtypes: of the shadows, then and now. What it keeps in the dtype of its shadows follows them; what it keeps
+                in another is its own affair.
+        """
+        if key in COUNTS and self.make.__module__.startswith("torch."):
+            value = torch.as_tensor(value, dtype=torch.float32)  # old checkpoints have plain numbers
+        if not isinstance(value, torch.Tensor):
+            return value
+        value, (then, now) = value.detach().clone(), dtypes
+        if value.ndim == 0:
+            on_device = any(optimizer.param_groups[0].get(flag) for flag in ("capturable", "fused"))
+            return value.to(device if on_device else "cpu")
+        return value.to(device, now if value.dtype == then else value.dtype)
+
     def initial(self, key: str) -> float:
         """What the entry `key` of its state begins with."""
         value = INITIAL[self.make].get(key, 0.0)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from samuel.core.rays import Moves, Rays, RaysState
 from samuel.torch import lists
-from samuel.torch.bases import COUNTS, INITIAL, Base, step_unseen
+from samuel.torch.bases import COUNTS, Base, step_unseen
 from samuel.torch.entries import flat, unflat
 from samuel.torch.shelf import (
     Shelf,
@@ -228,11 +228,7 @@ def refuse_entries(entries: dict[str, Any], p: Tensor, rays: Rays, base: Base) -
         of_base = name.startswith(BASE) and not name.startswith(f"{BASIS}:") and name.partition(":")[2] not in COUNTS
         if of_base and base.known and isinstance(value, Tensor):
             _refuse_shape(name, entries, p.shape)
-    if base.known and not keys <= {*INITIAL[base.make]}:
-        raise ValueError(
-            f"the state dict was made with another base: it has {sorted(keys)}, and {base.make.__name__} has "
-            f"{sorted(INITIAL[base.make])}"
-        )
+    base.refuse_entries(keys)
 
 
 def _refuse_shape(name: str, entries: dict[str, Any], shape: Sequence[int]) -> None:
@@ -427,7 +423,7 @@ class Stepper:
         self._rows: dict[tuple[Shelf, str], Tensor] = {}
         self._shelves = list({id(shelf): shelf for shelf, _ in place.values()}.values())
         self._groups = [
-            {"params": [self._shadows[p] for p in group["params"]], **self._options(group)} for group in groups
+            {"params": [self._shadows[p] for p in group["params"]], **self.base.options_of(group)} for group in groups
         ]
         self.optimizer = base.build(self._groups)
         self._counts: dict[tuple[str, torch.device], Tensor] = {}
@@ -444,7 +440,7 @@ class Stepper:
     def step(self, groups: Sequence[dict[str, Any]]) -> None:
         """One step of the base at unit rate: the shadows become minus its direction."""
         for group, own in zip(groups, self.optimizer.param_groups, strict=True):
-            own.update(self._options(group))
+            own.update(self.base.options_of(group))
         for shelf in self._shelves:
             shelf.directions[self.k].zero_()
         if self.base.copies_parameters and self._moved:
@@ -493,19 +489,11 @@ class Stepper:
         return {prefix + key: self._shown(value, p, key) for key, value in entry.items()}
 
     def _carried(self, value: Any, p: Tensor, shelf: Shelf, i: int, key: str, wide: torch.dtype) -> Any:
-        if key in COUNTS and self.base.make.__module__.startswith("torch."):
-            value = torch.as_tensor(value, dtype=torch.float32)  # old checkpoints have plain numbers
-        if not isinstance(value, Tensor):
-            return value
-        if self.base.known and key not in COUNTS:
+        if self.base.known and key not in COUNTS and isinstance(value, Tensor):
             view = shelf.view(self._row(shelf, key), i)
             view.copy_(raw(value))
             return dressed(view, p)
-        if value.ndim == 0:
-            on_device = any(self.optimizer.param_groups[0].get(flag) for flag in ("capturable", "fused"))
-            return value.detach().clone().to(shelf.device if on_device else "cpu")
-        # What a base keeps in the dtype of its shadows follows them; what it keeps in another is its own affair.
-        return value.detach().clone().to(shelf.device, shelf.dtype if value.dtype == wide else value.dtype)
+        return self.base.carried(key, value, self.optimizer, shelf.device, (wide, shelf.dtype))
 
     def _adopt(self) -> None:
         """Show the base's state as ours, with the vectors of a known base packed into rows."""
@@ -545,6 +533,3 @@ class Stepper:
     def _view(self, p: Tensor) -> Tensor:
         shelf, i = self.place[p]
         return shelf.direction_views[self.k][i]
-
-    def _options(self, group: dict[str, Any]) -> dict[str, Any]:
-        return {name: group[name] for name in self.base.options}

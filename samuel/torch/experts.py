@@ -28,7 +28,7 @@ from samuel.core.options import one_of, refuse_blind_sampling
 from samuel.core.rays import check_rates
 from samuel.core.rules import ANY_BASE, TRAITS, usual_rates
 from samuel.torch import lists
-from samuel.torch.bases import INITIAL, Base, step_unseen
+from samuel.torch.bases import Base, step_unseen
 from samuel.torch.entries import flat, unflat
 
 POINTS, BUFFER, BASE, PANEL = "experts:points", "experts:buffer", "base", "panel"
@@ -541,11 +541,7 @@ def refuse_entries(entries: dict[str, Any], p: Tensor, panel: Panel, base: Base,
         if have != need:
             raise ValueError(f"the state dict was made with {have} buffers, and there are {need} of them now")
     keys = {name.partition(":")[2] for name in entries if name.startswith(BASE)}
-    if base.known and not keys <= {*INITIAL[base.make]}:
-        raise ValueError(
-            f"the state dict was made with another base: it has {sorted(keys)}, and {base.make.__name__} has "
-            f"{sorted(INITIAL[base.make])}"
-        )
+    base.refuse_entries(keys)
 
 
 class Buffers:
@@ -634,13 +630,15 @@ class _Stepper:
 
     def __init__(self, base: Base, k: int, groups: Sequence[dict[str, Any]], shadows: dict[Tensor, Tensor]) -> None:
         self.base, self._prefix, self._shadows = base, f"{BASE}{k}:", shadows
-        self._groups = [{"params": [shadows[p] for p in group["params"]], **self._options(group)} for group in groups]
+        self._groups = [
+            {"params": [shadows[p] for p in group["params"]], **self.base.options_of(group)} for group in groups
+        ]
         self.optimizer = base.build(self._groups)
 
     def step(self, groups: Sequence[dict[str, Any]], gradients: Sequence[Tensor | None], point: Tensors) -> None:
         """One step along some gradients: the shadows become minus the direction."""
         for group, own in zip(groups, self.optimizer.param_groups, strict=True):
-            own.update(self._options(group))
+            own.update(self.base.options_of(group))
         shadows = list(self._shadows.values())
         for shadow, gradient in zip(shadows, gradients, strict=True):
             shadow.grad = gradient
@@ -669,21 +667,12 @@ class _Stepper:
             given = state.get(p, {})
             names = [name for name in given if name.startswith(self._prefix)]
             if names:
+                own = {name[len(self._prefix) :]: given[name] for name in names}
+                dtypes = given[POINTS].dtype, shadow.dtype
                 self.optimizer.state[shadow] = {
-                    name[len(self._prefix) :]: self._moved(given[name], shadow, given[POINTS].dtype) for name in names
+                    key: self.base.carried(key, value, self.optimizer, shadow.device, dtypes)
+                    for key, value in own.items()
                 }
-
-    def _moved(self, value: Any, shadow: Tensor, was: torch.dtype) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        if value.ndim == 0:
-            on_device = any(self.optimizer.param_groups[0].get(flag) for flag in ("capturable", "fused"))
-            return value.detach().clone().to(shadow.device if on_device else "cpu")
-        # What had the dtype of the points follows theirs; a base may keep something in another on purpose.
-        return value.detach().clone().to(shadow.device, shadow.dtype if value.dtype == was else value.dtype)
-
-    def _options(self, group: dict[str, Any]) -> dict[str, Any]:
-        return {name: group[name] for name in self.base.options}
 
 
 def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
