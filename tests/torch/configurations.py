@@ -7,9 +7,6 @@ import torch
 
 from samuel.torch import Anytime, Samuel, Watched
 
-# Tensors are small here: several threads would only wait for each other, above all beside other tests.
-torch.set_num_threads(1)
-
 NAMED = ("adam", "adagrad", "momentum", "sgd")
 
 WATCHED = Watched(shortest=16, short=3)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from filelock import FileLock
 
 from tests.torch.workers import ranks
@@ -40,15 +39,6 @@ pytestmark = pytest.mark.filterwarnings(
     # Torch says so of every checkpoint that is saved or loaded by a process alone.
     "ignore:torch.distributed is .*unavailable or uninitialized:UserWarning"
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These networks are so small that threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # Processes

@@ -16,6 +16,7 @@ import torch.distributed.tensor
 
 from samuel.jax import Experts
 from samuel.torch import Anytime, Chosen, Fixed, Geometric, Samuel
+from tests.torch.configurations import assert_same_snapshot
 
 RATES = (0.003, 0.03, 0.3)
 ONE_BLOCK = Fixed(1000)
@@ -33,13 +34,10 @@ def every(kinds=KINDS):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def small_and_quick():
-    """Tensors are small here, and compiling is what takes JAX its time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def quick_to_compile():
+    """Compiling is what takes JAX its time here."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
-    torch.set_num_threads(before)
     jax.config.update("jax_disable_most_optimizations", False)
 
 
@@ -103,16 +101,6 @@ def everything(model, optimizer):
             found[f"state {i} {name}"] = value.clone() if isinstance(value, torch.Tensor) else value
     rates = [group["effective_lr"] for group in optimizer.param_groups]
     return found | {"random": torch.get_rng_state(), "rates": rates, "grad mode": torch.is_grad_enabled()}
-
-
-def assert_same(one, other):
-    """To the bit, and the same names."""
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        if isinstance(value, torch.Tensor):
-            torch.testing.assert_close(value, other[name], rtol=0, atol=0, equal_nan=True, msg=lambda m, n=name: n + m)
-        else:
-            assert value == other[name], name
 
 
 def points(model, optimizer):
@@ -394,7 +382,7 @@ def test_losses_alone_are_enough_to_judge_experts_by(rule):
         return everything(model, optimizer), modes
 
     (one, modes), (other, _) = run(True), run(False)
-    assert_same(one, other)
+    assert_same_snapshot(one, other)
     assert set(modes) == {False}
     assert len(modes) == 12 * (3 if rule == "average" else 2)
 
@@ -456,7 +444,7 @@ def test_a_closure_that_fails_changes_nothing(options, fails_at):
     with pytest.raises(KeyboardInterrupt):
         optimizer.step(failing)
     assert len(calls) == fails_at
-    assert_same(everything(model, optimizer), before)
+    assert_same_snapshot(everything(model, optimizer), before)
     assert all(p.grad is gradient for p, gradient in zip(model.parameters(), gradients, strict=True))
 
 
@@ -473,7 +461,7 @@ def test_a_loss_that_is_no_number_is_refused_and_changes_nothing(loss):
 
     with pytest.raises(TypeError, match="the closure must return the loss, one number, got"):
         optimizer.step(closure)
-    assert_same(everything(model, optimizer), before)
+    assert_same_snapshot(everything(model, optimizer), before)
 
 
 def test_a_sparse_gradient_is_refused_and_changes_nothing():
@@ -560,7 +548,7 @@ def test_a_batch_that_is_bad_for_everyone_changes_nothing_but_the_clock(options,
     if options["feedback"] == "loss" and broken is BROKEN["gradient"]:  # judged by losses, and those were finite
         told |= {"model", "panel", "rates"}
     kept = [name for name in before if not any(part in name for part in told)]
-    assert_same({name: after[name] for name in kept}, {name: before[name] for name in kept})
+    assert_same_snapshot({name: after[name] for name in kept}, {name: before[name] for name in kept})
     train(model, optimizer, range(5, 8))
     assert all(torch.isfinite(p).all() for p in model.parameters())
 
@@ -817,7 +805,7 @@ def test_a_saved_state_goes_on_to_the_bit_at_any_step_of_a_block(options, steps)
     expected = everything(model, optimizer)
     torch.set_rng_state(random)
     train(other, again, range(steps, steps + 12))
-    assert_same(everything(other, again), expected)
+    assert_same_snapshot(everything(other, again), expected)
 
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda both: pickle.loads(pickle.dumps(both))}
@@ -832,9 +820,9 @@ def test_copies_go_on_to_the_bit_and_by_themselves(options, copied):
     before = everything(model, optimizer)
     other, again = copied((model, optimizer))
     train(other, again, range(6, 14))
-    assert_same(everything(model, optimizer), before)
+    assert_same_snapshot(everything(model, optimizer), before)
     train(model, optimizer, range(6, 14))
-    assert_same(everything(other, again), everything(model, optimizer))
+    assert_same_snapshot(everything(other, again), everything(model, optimizer))
 
 
 def test_loading_leaves_the_given_state_alone():
@@ -846,7 +834,7 @@ def test_loading_leaves_the_given_state_alone():
     optimizer.load_state_dict(given)
     train(model, optimizer, range(3, 6))
     for place, entries in kept["state"].items():
-        assert_same(given["state"][place], entries)
+        assert_same_snapshot(given["state"][place], entries)
 
 
 def test_a_state_whose_entries_were_replaced_goes_on_from_them():
@@ -871,8 +859,8 @@ def test_a_state_whose_entries_were_replaced_goes_on_from_them():
         replace(optimizer)
         train(model, optimizer, range(5, 10))
         runs.append(everything(model, optimizer))
-    assert_same(runs[0], runs[1])
-    assert_same(runs[0], runs[2])
+    assert_same_snapshot(runs[0], runs[1])
+    assert_same_snapshot(runs[0], runs[2])
 
 
 @every()
@@ -912,7 +900,7 @@ def test_states_of_other_experts_are_refused_before_anything_changes(options, me
     before = everything(model, optimizer)
     with pytest.raises(ValueError, match=message):
         optimizer.load_state_dict(saved(stranger))
-    assert_same(everything(model, optimizer), before)
+    assert_same_snapshot(everything(model, optimizer), before)
 
 
 # --- on a GPU --------------------------------------------------------------------------------------------------------

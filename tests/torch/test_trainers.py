@@ -36,15 +36,6 @@ def alone(monkeypatch):
         yield
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These networks are so small that threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # Inputs of two classes, and a network that can tell them apart.
 
 
