@@ -161,7 +161,8 @@ def beside(table: np.ndarray, like: Array) -> Array:
         return table
     xp = namespace(like)
     if xp.__name__.startswith("jax"):
-        return xp.asarray(table)
+        # A copy: of an array that cannot change JAX remembers what it made of it, in 64 bits where those were on.
+        return xp.asarray(table.copy())
     return _on_device(table, like, None)
 
 
