@@ -29,7 +29,7 @@ demo: $(SMALL) ## run the demonstration and write its report
 
 test: $(DEV) ## everything that must pass: lint, types, docs and tests
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync lint types docs
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS) # a thread for each of the jobs
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS) # a thread for each of the jobs
 
 lint: $(DEV) ## style, formatting, and the direction of imports
 	$(BIN)/ruff check .
