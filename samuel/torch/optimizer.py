@@ -18,7 +18,8 @@ from samuel.core.rays import Certificate, Rays, certify, check_rates
 from samuel.core.rules import follow
 from samuel.torch import bases, experts
 from samuel.torch.decision import RAYS, Decision, experts_of, refuse_entries
-from samuel.torch.experts import Buffers, Panel, Population, usual_panel
+from samuel.torch.experts import Buffers, Population
+from samuel.torch.panel import Panel, usual_panel
 from samuel.torch.shelf import NEGLIGIBLE, is_spread
 
 _COMMON_OPTIONS = ("cover", "Q", "combine", "newborns", "prior")
