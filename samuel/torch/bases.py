@@ -66,8 +66,8 @@ class DiscountedAdagrad(Optimizer):
                 lists.mul_(squares, group["alpha"])
             lists.addcmul_(squares, gradients, gradients)
             roots = lists.sqrt(squares)
-            # Where the sum is 0 so is the gradient, and any root does; the smallest one changes no other.
-            lists.maximum_(roots, torch.finfo(roots[0].dtype).tiny)
+            for root in roots:  # where the sum is 0, or too small to be held, there is no step
+                root.masked_fill_(root == 0, torch.inf)
             lists.addcdiv_([raw(p) for p in params], gradients, roots, value=-float(group["lr"]))
         return loss
 

@@ -439,3 +439,12 @@ def test_slots_can_have_a_base_each_and_each_starts_anew_with_its_block():
     train(optimizer, params, range(15))
     counts = [optimizer.state[params[0]][f"base{k}:count"] for k in range(3)]
     assert counts == [3, 7, 15]
+
+
+def test_gradients_too_small_to_be_squared_make_no_step():
+    """Near the bottom of a bowl; and not the huge one of a number divided by almost nothing."""
+    w = torch.nn.Parameter(torch.ones(3))
+    optimizer = DiscountedAdagrad([w], lr=1.0)
+    w.grad = torch.tensor([1e-30, 0.0, -1e-30])
+    optimizer.step()
+    assert torch.equal(w, torch.ones(3))

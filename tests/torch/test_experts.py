@@ -1063,3 +1063,38 @@ def test_groups_go_the_same_way():
 def test_groups_without_parameters_have_nothing_to_learn():
     optimizer = Samuel([{"params": []}], feedback="full")
     assert optimizer.step(lambda: 3.0) == 3.0
+
+
+@pytest.mark.parametrize("cover", [Fixed(16), Anytime(shortest=8, levels=3)], ids=["one block", "three levels"])
+@pytest.mark.parametrize("feedback", ["full", "loss"])
+@pytest.mark.parametrize(
+    "base",
+    ["adam", "adagrad", "momentum", "sgd", *(getattr(torch.optim, n) for n in ("AdamW", "NAdam", "RMSprop", "Adamax"))],
+    ids=lambda base: base if isinstance(base, str) else base.__name__,
+)
+def test_every_base_goes_downhill_and_does_so_again_from_its_state(base, feedback, cover):
+    """On a bowl; half-way the state is saved and loaded by another, who then takes the same steps."""
+
+    def made():
+        w = torch.nn.Parameter(torch.tensor([2.0, -1.0, 0.5]))
+        options = {"lrs": (1e-3, 1e-2, 1e-1), "feedback": feedback, "cover": cover, "weight_decay": 0.0}
+        return w, Samuel([w], base, **options)
+
+    def go(w, optimizer, steps):
+        def closure():
+            optimizer.zero_grad()
+            loss = (w.square() * torch.tensor([1.0, 2.0, 0.5])).sum()
+            loss.backward()
+            return loss
+
+        return [float(optimizer.step(closure).detach()) for _ in range(steps)]
+
+    w, optimizer = made()
+    first = go(w, optimizer, 20)
+    twin, other = made()
+    twin.data.copy_(w.data)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    last = go(w, optimizer, 20)
+    assert go(twin, other, 20) == last
+    assert torch.equal(w, twin)
+    assert last[-1] < 0.7 * first[0]
