@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 import samuel
-from samuel.studies.contest import (
+from samuel.studies.play.contest import (
     BACKENDS,
     FEWEST_ROUNDS,
     LEARNERS,
@@ -207,7 +207,7 @@ def _print_tables(report: Report) -> None:
 
 
 def _table(contest: Contest) -> Table:
-    from samuel.studies.page import results_table
+    from samuel.studies.play.page import results_table
 
     table = results_table(contest)
     dims = "1 dimension" if contest.dim == 1 else f"{contest.dim} dimensions"
@@ -244,7 +244,7 @@ def _writable(out: Path) -> Path:
 def _page() -> Any:
     """The module that writes pages, or what to install where it cannot be loaded."""
     try:
-        from samuel.studies import page
+        from samuel.studies.play import page
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("plotly", "jinja2", "markupsafe"):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import samuel
 from samuel import cli
-from samuel.studies.contest import LEARNERS, STREAMS, Plan
+from samuel.studies.play.contest import LEARNERS, STREAMS, Plan
 
 QUICK = ("--rounds", "256", "--dim", "2", "--backend", "numpy")
 

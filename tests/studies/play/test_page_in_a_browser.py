@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from samuel.studies import page
+from samuel.studies.play import page
 
 FLAGS = (
     "--headless=new",

@@ -7,8 +7,8 @@ import pytest
 
 from samuel.online import OGD, DriftingRegression, Interval, Single, TwoValleys, play
 from samuel.online.play import WORTH_COMPILING
-from samuel.studies.contest import LEARNERS, RATES, STREAMS, Plan, averaged, run, summary, thinned
-from samuel.studies.figures import STYLES
+from samuel.studies.play.contest import LEARNERS, RATES, STREAMS, Plan, averaged, run, summary, thinned
+from samuel.studies.play.figures import STYLES
 
 
 def the(report, stream):

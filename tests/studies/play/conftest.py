@@ -1,6 +1,6 @@
 import pytest
 
-from samuel.studies.contest import Plan, Report, run
+from samuel.studies.play.contest import Plan, Report, run
 
 
 @pytest.fixture(scope="session")

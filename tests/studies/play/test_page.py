@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from samuel.studies import page
-from samuel.studies.figures import drawings, number, round_numbers
+from samuel.studies.play import page
+from samuel.studies.play.figures import drawings, number, round_numbers
 
 
 def with_totals(contest, **totals):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from samuel.studies.contest import RATES, STRETCHES, Chain, Contest, Growth, Weights, grid
+from samuel.studies.play.contest import RATES, STRETCHES, Chain, Contest, Growth, Weights, grid
 
 STYLES: dict[str, dict[str, Any]] = {
     "ogd": {"color": "#0072b2", "dash": "solid", "width": 2},

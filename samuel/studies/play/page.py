@@ -13,8 +13,8 @@ import jinja2
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from samuel.studies.contest import LEARNERS, RATES, Contest, Report, Result
-from samuel.studies.figures import Drawing, drawings, number
+from samuel.studies.play.contest import LEARNERS, RATES, Contest, Report, Result
+from samuel.studies.play.figures import Drawing, drawings, number
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def render(report: Report) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    template = files("samuel.studies").joinpath("templates", "report.html").read_text(encoding="utf-8")
+    template = files("samuel.studies").joinpath("templates", "play.html").read_text(encoding="utf-8")
     sections = [section(contest) for contest in report.contests]
     return environment.from_string(template).render(
         report=report,
