@@ -110,15 +110,19 @@ class Sweep:
 
     def phase(self, state: SweepState) -> int:
         """The phase of the last round, numbered from 0."""
-        return self._phase_of(int(state.round) - 1)
+        return self.phase_of(int(state.round) - 1)
 
     def schedules(self, state: SweepState) -> list[tuple[float, ...]]:
         """The learning rates of each network, one for each phase so far."""
-        return list(product(*self.phases[: self.phase(state) + 1]))
+        return self.schedules_of(self.phase(state))
+
+    def schedules_of(self, phase: int) -> list[tuple[float, ...]]:
+        """The learning rates of each network of a phase, one for each phase up to it."""
+        return list(product(*self.phases[: phase + 1]))
 
     def work(self, state: SweepState) -> int:
         """Steps of a single network done so far, all networks together."""
-        return sum(self.count(self._phase_of(round)) for round in range(int(state.round)))
+        return sum(self.count(self.phase_of(round)) for round in range(int(state.round)))
 
     def init(self, params: Tree, model_state: Tree = None, key: Any = 0, round: int = 0) -> SweepState:
         """The state before the first round; see `Experts.init`.
@@ -140,7 +144,7 @@ class Sweep:
             return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *jnp.shape(leaf))), one), key
 
         members, key = self.placement.build(begin, params, model_state, key)
-        for phase in range(1, self._phase_of(int(round) - 1) + 1):
+        for phase in range(1, self.phase_of(int(round) - 1) + 1):
             members = self._branches[phase](members)
         return SweepState(np.asarray(round, np.int32), members, key)
 
@@ -151,7 +155,7 @@ class Sweep:
         """
         self._check_state(state)
         round = int(state.round)
-        members, phase = state.members, self._phase_of(round)
+        members, phase = state.members, self.phase_of(round)
         batch = self.placement.place(batch)
         if phase > self.phase(state):
             self._check(shape_of_row(members), batch, state.key)  # before anything changes
@@ -185,7 +189,7 @@ class Sweep:
         """Put a batch where the networks need it; see `Experts.place`."""
         return self.placement.place(batch)
 
-    def _phase_of(self, round: int) -> int:
+    def phase_of(self, round: int) -> int:
         """The phase that a round, numbered from 0, belongs to."""
         return sum(transition <= round for transition in self.transitions)
 

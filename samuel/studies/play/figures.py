@@ -1,20 +1,28 @@
 """The figures of a contest, each with a caption for all and a description for those who cannot see it.
 
-Colours of text, grid and background are left to the page's style sheet, so that a figure fits a light page, a
-dark page and paper. Learners keep their colour and dash in every figure; the colours are those of Okabe and
-Ito, which colour-blind readers can tell apart.
+Learners keep their colour and dash in every figure; the colours are those of Okabe and Ito, which colour-blind
+readers can tell apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 
+from samuel.studies.drawing import (
+    REFERENCE,
+    Drawing,
+    blank,
+    brightness,
+    heat_map,
+    line,
+    log_axis,
+    mark,
+    only_positive,
+)
 from samuel.studies.play.contest import RATES, STRETCHES, Chain, Contest, Growth, Weights, grid
+from samuel.studies.tables import number
 
 STYLES: dict[str, dict[str, Any]] = {
     "ogd": {"color": "#0072b2", "dash": "solid", "width": 2},
@@ -28,30 +36,6 @@ STYLES: dict[str, dict[str, Any]] = {
     "samuel-inherit": {"color": "#cc79a7", "dash": "dashdot", "width": 2},
 }
 """How the line of each learner looks."""
-REFERENCE = {"color": "#8a8a8a", "dash": "dot", "width": 2}
-"""How a line looks that belongs to no learner."""
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure and the words that go with it.
-
-    Attributes:
-        name: an identifier, unique on the page.
-        title: a heading.
-        figure: what to draw.
-        alt: what it shows, for readers who cannot see it.
-        caption: what it shows, for all.
-        half: whether two of its kind fit side by side on a wide screen.
-    """
-
-    name: str
-    title: str
-    figure: go.Figure
-    alt: str
-    caption: str
-    half: bool = False
 
 
 def drawings(contest: Contest) -> list[Drawing]:
@@ -69,32 +53,16 @@ def drawings(contest: Contest) -> list[Drawing]:
     return drawn
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A number as a reader wants it: few digits, no exponent unless it is huge or tiny.
-
-    >>> number(2391.7505), number(17.074), number(0.00012345), number(None)
-    ('2392', '17.1', '0.000123', '–')
-    """
-    if value is None or not np.isfinite(value):
-        return "–"
-    if value == 0:
-        return "0"
-    size = int(np.floor(np.log10(abs(value))))
-    if -5 < size < 7:
-        return f"{value:.{max(0, digits - 1 - size)}f}".replace("-", "−")
-    return f"{value:.{digits - 1}e}".replace("-", "−")
-
-
 def cumulative_loss(contest: Contest) -> Drawing:
     """What every learner has lost so far."""
     totals = [result.total for result in contest.results]
     log = max(totals) > 20 * min(totals)
-    figure = _figure("round", "loss so far")
+    figure = blank("round", "loss so far")
     if log:
-        _log(figure, "y", [result.cumulative for result in contest.results], contest.best_fixed_cumulative)
+        log_axis(figure, "y", [result.cumulative for result in contest.results], contest.best_fixed_cumulative)
     for result in contest.results:
-        _line(figure, contest.at, result.cumulative, result.label, STYLES[result.learner])
-    _line(figure, contest.at, contest.best_fixed_cumulative, "best fixed point", REFERENCE)
+        line(figure, contest.at, result.cumulative, result.label, STYLES[result.learner])
+    line(figure, contest.at, contest.best_fixed_cumulative, "best fixed point", REFERENCE)
     _mark_changes(figure, contest)
     return Drawing(
         f"{contest.stream}-loss",
@@ -111,20 +79,20 @@ def cumulative_loss(contest: Contest) -> Drawing:
 def path(contest: Contest) -> Drawing:
     """Where every learner was."""
     if contest.optimum is not None:
-        figure = _figure("round", "decision x")
-        _line(figure, contest.at, contest.optimum, "optimum", {**REFERENCE, "width": 3, "shape": "hv"})
+        figure = blank("round", "decision x")
+        line(figure, contest.at, contest.optimum, "optimum", {**REFERENCE, "width": 3, "shape": "hv"})
         title, what = "Decisions", "decisions"
         caption = "The decision of each round, and the point that is best for the present stretch (dotted)."
     else:
-        figure = _figure("round", "distance to the optimum")
-        _log(figure, "y", [result.path for result in contest.results])
+        figure = blank("round", "distance to the optimum")
+        log_axis(figure, "y", [result.path for result in contest.results])
         title, what = "Distance to the optimum", "distance to the optimum"
         caption = (
             "How far decisions are from the best fixed point of the present stretch between two changes, in "
             f"Euclidean distance, averaged over {max(1, contest.rounds // STRETCHES)} rounds."
         )
     for result in contest.results:
-        _line(figure, contest.path_at, result.path, result.label, STYLES[result.learner])
+        line(figure, contest.path_at, result.path, result.label, STYLES[result.learner])
     _mark_changes(figure, contest)
     last = ", ".join(f"{result.label} {number(float(result.path[-1]))}" for result in contest.results)
     alt = f"Line chart of the {what} over {contest.rounds} rounds. At the end: {last}."
@@ -133,13 +101,13 @@ def path(contest: Contest) -> Drawing:
 
 def growth(contest: Contest, grown: Growth) -> Drawing:
     """Total loss against the length of the run."""
-    figure = _figure("rounds in the run, T", "total loss")
-    _log(figure, "y", *grown.totals.values(), grown.best_fixed)
+    figure = blank("rounds in the run, T", "total loss")
+    log_axis(figure, "y", *grown.totals.values(), grown.best_fixed)
     for result in contest.results:
         totals = grown.totals[result.label]
-        _line(figure, grown.rounds, totals, result.label, STYLES[result.learner], markers=True)
-    _line(figure, grown.rounds, grown.best_fixed, "best fixed point", REFERENCE, markers=True)
-    _log(figure, "x", ticks=grown.rounds)
+        line(figure, grown.rounds, totals, result.label, STYLES[result.learner], markers=True)
+    line(figure, grown.rounds, grown.best_fixed, "best fixed point", REFERENCE, markers=True)
+    log_axis(figure, "x", ticks=grown.rounds)
     factor = grown.rounds[-1] / grown.rounds[0]
     times = ", ".join(f"{label} {number(t[-1] / t[0])}" for label, t in grown.totals.items())
     return Drawing(
@@ -155,13 +123,13 @@ def growth(contest: Contest, grown: Growth) -> Drawing:
 
 def regret_by_length(contest: Contest) -> Drawing:
     """The worst regret of every learner on intervals of each length."""
-    figure = _figure("rounds in the interval", "largest regret")
-    _log(figure, "y", [worst.regret for result in contest.results for worst in result.worst])
+    figure = blank("rounds in the interval", "largest regret")
+    log_axis(figure, "y", [worst.regret for result in contest.results for worst in result.worst])
     lengths = [worst.length for worst in contest.results[0].worst]
     for result in contest.results:
-        regrets = _positive([worst.regret for worst in result.worst])
-        _line(figure, lengths, regrets, result.label, STYLES[result.learner], markers=True)
-    _log(figure, "x", ticks=lengths)
+        regrets = only_positive([worst.regret for worst in result.worst])
+        line(figure, lengths, regrets, result.label, STYLES[result.learner], markers=True)
+    log_axis(figure, "x", ticks=lengths)
     hidden = any(worst.regret <= 0 for result in contest.results for worst in result.worst)
     length = contest.lengths[1]
     values = ", ".join(f"{r.label} {number(r.worst_on(length).regret)}" for r in contest.results)
@@ -180,7 +148,7 @@ def regret_by_length(contest: Contest) -> Drawing:
 
 def certificates(contest: Contest, chain: Chain) -> Drawing:
     """Regret, and the bounds on it that hold one above the other."""
-    figure = _figure("rounds in the interval", "regret, and bounds on it")
+    figure = blank("rounds in the interval", "regret, and bounds on it")
     lines = {
         "regret": (chain.regret, {"color": "#d55e00", "dash": "solid", "width": 3}),
         "linearised regret": (chain.linearised, {"color": "#e69f00", "dash": "solid", "width": 2}),
@@ -188,10 +156,10 @@ def certificates(contest: Contest, chain: Chain) -> Drawing:
         "certificate, guaranteed": (chain.guaranteed, {"color": "#56b4e9", "dash": "dash", "width": 2}),
         "trivial bound": (chain.trivial, REFERENCE),
     }
-    _log(figure, "y", *(values for values, _ in lines.values()))
+    log_axis(figure, "y", *(values for values, _ in lines.values()))
     for label, (values, style) in lines.items():
-        _line(figure, chain.lengths, _positive(values), label, style, markers=True)
-    _log(figure, "x", ticks=chain.lengths)
+        line(figure, chain.lengths, only_positive(values), label, style, markers=True)
+    log_axis(figure, "x", ticks=chain.lengths)
     longest = ", ".join(f"{label} {number(values[-1])}" for label, (values, _) in lines.items())
     return Drawing(
         f"{contest.stream}-certificates",
@@ -214,21 +182,21 @@ def weights(contest: Contest, found: Weights) -> list[Drawing]:
         Drawing(
             f"{contest.stream}-levels",
             f"Weight of each level, {found.label}",
-            _heat_map(contest, found.at, levels, found.by_level, "rounds in a block"),
+            heat_map(found.at, levels, found.by_level, "round", "rounds in a block", contest.rounds),
             f"Heat map of {found.label}'s weight over time, one row per level. Heaviest on average: blocks "
             f"of {levels[int(mean_level.argmax())]} rounds with {mean_level.max():.0%} of the weight.",
             "Share of the weight that lies on experts whose blocks have that many rounds. A level joins when "
-            "the run is as long as one of its blocks. " + _brightness(found.by_level),
+            "the run is as long as one of its blocks. " + brightness(found.by_level),
             half=True,
         ),
         Drawing(
             f"{contest.stream}-learning-rates",
             f"Weight of each learning rate, {found.label}",
-            _heat_map(contest, found.at, steps, found.by_rate, "learning rate"),
+            heat_map(found.at, steps, found.by_rate, "round", "learning rate", contest.rounds),
             f"Heat map of {found.label}'s weight over time, one row per learning rate. Heaviest on average: "
             f"{steps[int(mean_rate.argmax())]} with {mean_rate.max():.0%} of the weight.",
             "Share of the weight that lies on experts with that learning rate, on all levels together. "
-            + _brightness(found.by_rate),
+            + brightness(found.by_rate),
             half=True,
         ),
     ]
@@ -236,17 +204,17 @@ def weights(contest: Contest, found: Weights) -> list[Drawing]:
 
 def rates(contest: Contest) -> Drawing:
     """Total loss against the learning rate, for learners that need one."""
-    figure = _figure("learning rate", "total loss")
-    _log(figure, "x", ticks=RATES)
-    _log(figure, "y", [total for result in contest.results for _, total in (*result.tried, (0, result.total))])
+    figure = blank("learning rate", "total loss")
+    log_axis(figure, "x", ticks=RATES)
+    log_axis(figure, "y", [total for result in contest.results for _, total in (*result.tried, (0, result.total))])
     best = []
     for result in contest.results:
         if result.tried:
             tried, totals = zip(*result.tried, strict=True)
-            _line(figure, tried, totals, result.label, STYLES[result.learner], markers=True)
+            line(figure, tried, totals, result.label, STYLES[result.learner], markers=True)
             best.append(f"{result.label} {number(result.total)} at {number(result.rate)}")
         else:
-            _line(figure, [RATES[0], RATES[-1]], [result.total] * 2, result.label, STYLES[result.learner])
+            line(figure, [RATES[0], RATES[-1]], [result.total] * 2, result.label, STYLES[result.learner])
     return Drawing(
         f"{contest.stream}-rates",
         "What a learning rate is worth",
@@ -258,120 +226,8 @@ def rates(contest: Contest) -> Drawing:
     )
 
 
-def _figure(x: str, y: str) -> go.Figure:
-    figure = go.Figure()
-    figure.update_layout(
-        template="none",
-        height=430,
-        margin={"l": 16, "r": 16, "t": 36, "b": 16},
-        font={"family": FONT, "size": 13},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={"orientation": "h", "y": -0.17, "yanchor": "top", "x": 0.0, "bgcolor": "rgba(0,0,0,0)"},
-        hovermode="x unified",
-        hoverlabel={"font": {"family": FONT, "size": 12}},
-        dragmode="zoom",
-        showlegend=True,
-    )
-    figure.update_xaxes(title={"text": x, "standoff": 8}, zeroline=False, automargin=True)
-    figure.update_yaxes(title={"text": y, "standoff": 8}, zeroline=False, automargin=True)
-    return figure
-
-
-def _line(
-    figure: go.Figure,
-    x: Sequence[float] | np.ndarray,
-    y: Sequence[float] | np.ndarray,
-    label: str,
-    style: dict[str, Any],
-    *,
-    markers: bool = False,
-) -> None:
-    figure.add_trace(
-        go.Scatter(
-            x=np.asarray(x, dtype=np.float32),
-            y=np.asarray(y, dtype=np.float32),
-            name=label,
-            mode="lines+markers" if markers else "lines",
-            line=style,
-            marker={"size": 6},
-            hovertemplate="%{y:.4~g}",
-        )
-    )
-
-
-def _heat_map(contest: Contest, at: np.ndarray, rows: list[str], values: np.ndarray, y: str) -> go.Figure:
-    figure = _figure("round", y)
-    figure.add_trace(
-        go.Heatmap(
-            x=at.astype(np.float32),
-            y=rows,
-            z=values.astype(np.float32),
-            zmin=0.0,
-            zmax=_brightest(values),
-            colorscale="Cividis",
-            colorbar={
-                "orientation": "h",
-                "thickness": 10,
-                "len": 0.6,
-                "x": 1.0,
-                "xanchor": "right",
-                "y": 1.02,
-                "yanchor": "bottom",
-                "tickformat": ".0%",
-                "nticks": 5,
-                "ticks": "",
-                "outlinewidth": 0,
-            },
-            hovertemplate=f"round %{{x:.0f}}<br>{y} %{{y}}<br>weight %{{z:.1%}}<extra></extra>",
-        )
-    )
-    figure.update_layout(hovermode="closest", height=360)
-    figure.update_yaxes(type="category", showgrid=False)
-    figure.update_xaxes(showgrid=False, range=[0, contest.rounds])
-    return figure
-
-
-def _brightest(values: np.ndarray) -> float:
-    """The weight at which the colours end, so that a few rounds with one heavy row do not darken the rest."""
-    return float(np.percentile(values.max(axis=0), 95))
-
-
-def _brightness(values: np.ndarray) -> str:
-    return f"The brightest colour stands for {_brightest(values):.0%} and more."
-
-
 def _mark_changes(figure: go.Figure, contest: Contest) -> None:
-    for change in contest.changes[1:]:
-        figure.add_vline(x=change, line={"color": "rgba(138,138,138,0.55)", "width": 1})
-    figure.update_xaxes(range=[0, contest.rounds])
-
-
-def _log(figure: go.Figure, axis: str, *values: Any, ticks: Sequence[float] | None = None) -> None:
-    """Make an axis logarithmic, with labels at the given numbers, or at round ones."""
-    if ticks is None:
-        ticks = round_numbers(np.concatenate([np.ravel(part) for part in values]))
-    settings = {"type": "log", "tickvals": list(ticks), "ticktext": [f"{tick:g}" for tick in ticks]}
-    figure.update_layout({f"{axis}axis": settings})
-
-
-def round_numbers(values: np.ndarray) -> list[float]:
-    """Numbers to label a logarithmic axis with: 1, 2 and 5 times the powers of ten, or few of them.
-
-    >>> round_numbers(np.array([3.0, 40.0]))
-    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
-    """
-    positive = values[np.isfinite(values) & (values > 0)]
-    if not len(positive):
-        return [1.0]
-    low, high = int(np.floor(np.log10(positive.min()))), int(np.ceil(np.log10(positive.max())))
-    steps = (1, 2, 5) if high - low <= 4 else (1,)
-    return [*(float(f"{step}e{power}") for power in range(low, high) for step in steps), float(f"1e{high}")]
-
-
-def _positive(values: Sequence[float]) -> np.ndarray:
-    array = np.asarray(values, dtype=float)
-    return np.where(array > 0, array, np.nan)
+    mark(figure, contest.changes[1:], contest.rounds)
 
 
 def _totals(contest: Contest) -> str:

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 
-import jinja2
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-
+from samuel.studies import drawing
+from samuel.studies.drawing import Drawing, save
 from samuel.studies.play.contest import LEARNERS, RATES, Contest, Report, Result
-from samuel.studies.play.figures import Drawing, drawings, number
+from samuel.studies.play.figures import drawings
+from samuel.studies.tables import Cell, Table, number
 
-
-@dataclass(frozen=True)
-class Cell:
-    """One entry of a table, and whether it is the best of its column."""
-
-    text: str
-    best: bool = False
-    hint: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: heads, and rows of a name and cells. `short` has heads for a narrow terminal."""
-
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
-    short: tuple[str, ...] = ()
+__all__ = ["Section", "findings", "growth_table", "render", "results_table", "save", "section"]
 
 
 @dataclass(frozen=True)
@@ -48,20 +27,14 @@ class Section:
 
 def render(report: Report) -> str:
     """The page as text: tables, figures and how to make it again."""
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    template = files("samuel.studies").joinpath("templates", "play.html").read_text(encoding="utf-8")
     sections = [section(contest) for contest in report.contests]
-    return environment.from_string(template).render(
+    return drawing.page(
+        "play.html",
+        [drawn for part in sections for drawn in part.drawings],
         report=report,
         sections=sections,
         learners=[LEARNERS[name] for name in LEARNERS if any(name in _names(s.contest) for s in sections)],
         rates=[f"{rate:g}" for rate in RATES],
-        plotly=_script(get_plotlyjs()),
-        figures=_script(
-            "[" + ",".join(f'["{d.name}",{d.figure.to_json()}]' for s in sections for d in s.drawings) + "]"
-        ),
     )
 
 
@@ -160,23 +133,6 @@ def findings(contest: Contest) -> tuple[str, ...]:
     return tuple(said)
 
 
-def save(path: Path, text: str) -> None:
-    """Write a file whole or not at all, making the folders it needs.
-
-    Raises:
-        OSError: if it cannot be written; nothing is left behind then, and an older file stays as it was.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
-
-
 def _names(contest: Contest) -> Iterable[str]:
     return [result.learner for result in contest.results]
 
@@ -213,8 +169,3 @@ def _compared(ours: float, theirs: float) -> str:
     if ours < theirs:
         return f"{number(theirs / ours)} times less than"
     return f"{number(ours / theirs)} times as much as"
-
-
-def _script(text: str) -> Markup:
-    """Text that may stand inside a script element: nothing in it may look like the element's end."""
-    return Markup(text.replace("</", "<\\/").replace("<!--", "<\\!--"))

@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from samuel.studies.drawing import plotly, round_numbers, save
 from samuel.studies.play import page
-from samuel.studies.play.figures import drawings, number, round_numbers
+from samuel.studies.play.figures import drawings
+from samuel.studies.tables import Cell, number
 
 
 def with_totals(contest, **totals):
@@ -30,7 +32,7 @@ def test_a_learner_without_a_certificate_shows_none(report):
     contest = report.contests[0]
     unproved = tuple(replace(worst, certificate=None) for worst in contest.results[0].worst)
     contest = replace(contest, results=(replace(contest.results[0], worst=unproved), *contest.results[1:]))
-    assert page.results_table(contest).rows[0][1][3] == page.Cell("–", hint="rounds 128 to 135")
+    assert page.results_table(contest).rows[0][1][3] == Cell("–", hint="rounds 128 to 135")
 
 
 def test_findings_are_true_when_samuel_loses_and_when_it_wins(report):
@@ -82,7 +84,7 @@ def test_a_learner_keeps_its_colour_in_every_figure(report):
 
 def test_the_page_names_nothing_outside_itself(report):
     html = page.render(report)
-    own = html.replace(str(page._script(page.get_plotlyjs())), "")
+    own = html.replace(str(plotly()), "")
     assert not re.search(r"https?://|//cdn|<link(?! rel=\"icon\" href=\"data:,\")|src=", own)
     assert "default-src 'none'" in own
     assert len(html) < 7e6
@@ -115,8 +117,8 @@ def test_labels_of_a_logarithmic_axis_enclose_the_values():
 
 def test_saving_makes_folders_and_replaces_what_was_there(tmp_path):
     path = tmp_path / "new" / "report.html"
-    page.save(path, "one")
-    page.save(path, "two")
+    save(path, "one")
+    save(path, "two")
     assert path.read_text() == "two"
     assert list(path.parent.iterdir()) == [path]
 
@@ -124,13 +126,13 @@ def test_saving_makes_folders_and_replaces_what_was_there(tmp_path):
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, error):
     path = tmp_path / "report.html"
-    page.save(path, "old")
+    save(path, "old")
 
     def fail(*_):
         raise error
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(type(error)):
-        page.save(path, "new")
+        save(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

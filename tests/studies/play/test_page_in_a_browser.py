@@ -1,40 +1,17 @@
 """The report as a reader meets it: opened in a real browser, from a file, with no network."""
 
-import json
-import shutil
-
 import pytest
 
 from samuel.studies.play import page
-
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+from tests.studies.browsing import (
+    assert_no_complaints_and_no_requests,
+    click_in_the_legend,
+    colours,
+    drawn,
+    visit,
+    wait,
+    widths,
 )
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-LONG = 30
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium = next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("chromium and chromedriver are needed to open the page, and are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield chrome
-    chrome.quit()
 
 
 @pytest.fixture(scope="module")
@@ -44,45 +21,14 @@ def address(report, tmp_path_factory):
     return path.as_uri()
 
 
-def wait(browser, condition):
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(browser, LONG, poll_frequency=0.05).until(lambda _: browser.execute_script(condition))
-
-
-def visit(browser, address, width=1200, dark=False):
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-    for log in ("browser", "performance"):
-        browser.get_log(log)  # reading empties it
-    browser.get(address)
-    wait(browser, "return document.documentElement.dataset.drawn")
-
-
 def test_it_loads_without_complaints_and_asks_for_nothing(browser, address):
     visit(browser, address)
-    assert browser.get_log("browser") == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    assert address in asked  # the log does record
-    assert [url for url in asked if url != address and not url.startswith(("data:", "blob:"))] == []
+    assert_no_complaints_and_no_requests(browser, address)
 
 
 def test_every_figure_is_drawn(browser, address, report):
     visit(browser, address)
-    found = browser.execute_script(
-        """return [...document.querySelectorAll(".plot")].map((plot) => ({
-            name: plot.id,
-            role: plot.getAttribute("role"),
-            alt: plot.getAttribute("aria-label"),
-            caption: plot.parentElement.querySelector("figcaption").innerText,
-            lines: plot.querySelectorAll("svg .scatterlayer .trace path.js-line").length,
-            heat: plot.querySelectorAll("svg .heatmaplayer image").length,
-            wanted: plot.data.length,
-        }))"""
-    )
+    found = drawn(browser)
     assert [plot["name"] for plot in found] == [
         drawing.name for contest in report.contests for drawing in page.drawings(contest)
     ]
@@ -94,15 +40,10 @@ def test_every_figure_is_drawn(browser, address, report):
 
 
 def test_a_click_in_the_legend_hides_a_line(browser, address):
-    from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.by import By
-
     visit(browser, address)
-    plot = browser.find_element(By.ID, "two-valleys-loss")
     lines = "return document.querySelectorAll('#two-valleys-loss .scatterlayer .trace path.js-line').length"
     before = browser.execute_script(lines)
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
-    ActionChains(browser).move_to_element(plot.find_element(By.CSS_SELECTOR, ".legendtoggle")).click().perform()
+    click_in_the_legend(browser, "two-valleys-loss")
     wait(browser, "return document.getElementById('two-valleys-loss').data[0].visible === 'legendonly'")
     assert browser.execute_script(lines) == before - 1
 
@@ -110,24 +51,17 @@ def test_a_click_in_the_legend_hides_a_line(browser, address):
 @pytest.mark.parametrize("width", [390, 1200])
 def test_nothing_sticks_out_at_the_side(browser, address, width):
     visit(browser, address, width=width)
-    room, page_width, *figures = browser.execute_script(
-        """const root = document.documentElement;
-        const figures = [...document.querySelectorAll(".plot svg")];
-        return [root.clientWidth, root.scrollWidth, ...figures.map((e) => e.getBoundingClientRect().right)]"""
-    )
+    room, page_width, figures = widths(browser)
     assert page_width <= room <= width
-    assert max(figures) <= room
+    assert figures <= room
 
 
 def test_figures_follow_the_page_into_the_dark(browser, address):
-    look = """const text = document.querySelector(".plot .xtick text");
-        return [getComputedStyle(text).fill, getComputedStyle(document.body).color,
-                getComputedStyle(document.body).backgroundColor]"""
     visit(browser, address)
-    text, ink, paper = browser.execute_script(look)
+    text, ink, paper = colours(browser)
     assert text == ink
     visit(browser, address, dark=True)
-    dark_text, dark_ink, dark_paper = browser.execute_script(look)
+    dark_text, dark_ink, dark_paper = colours(browser)
     assert dark_text == dark_ink
     assert (dark_ink, dark_paper) != (ink, paper)
 

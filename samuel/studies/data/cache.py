@@ -1,0 +1,244 @@
+"""What was decoded, kept on the disk: arrays that are memory-mapped, beside a manifest with their checksums.
+
+    CACHE/
+      cifar10-0f3a.../
+        manifest.json   the format and its version, the source, facts, and the size and sha256 of every array
+        train.npy ...
+
+An entry is made under a hidden name and renamed when it is whole. It is looked at each time it is opened: if its
+source has changed since (another size or time of change), or a file has another size than it had, it is made again.
+Checksums are compared on request, since reading everything is what a memory map saves. While a process makes an entry,
+others that want it wait, and then share it. No pickle is read or written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = "samuel-cache"
+VERSION = 1
+MANIFEST = "manifest.json"
+ABSENT, OUTDATED = "absent", "outdated"
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """An entry of the cache.
+
+    Args:
+        folder: where it is.
+        arrays: the arrays by their names, memory-mapped and read-only.
+        facts: what `build` said about it.
+        checksum: of all arrays together: the same data give the same checksum on any machine.
+    """
+
+    folder: Path
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]
+    checksum: str
+
+
+def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
+    """Where the cache is: as given, or `$SAMUEL_CACHE`, or `$XDG_CACHE_HOME/samuel`, or `~/.cache/samuel`.
+
+    Args:
+        cache: a folder, or None.
+
+    >>> cache_folder("decoded").name
+    'decoded'
+    """
+    if cache is None:
+        cache = os.environ.get("SAMUEL_CACHE") or None
+    if cache is None:
+        shared = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
+        cache = os.path.join(shared, "samuel")
+    return Path(cache).expanduser().absolute()
+
+
+def cached(
+    name: str,
+    key: Mapping[str, Any],
+    state: Any,
+    build: Callable[[Path], Mapping[str, Any]],
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    verify: bool = False,
+    whole: Callable[[Path, Mapping[str, Any]], bool] | None = None,
+) -> Entry:
+    """Open an entry of the cache, after making it if it is not there, or not what it should be.
+
+    Args:
+        name: what it is, for people who look into the cache.
+        key: which one it is: the path of the source, options. Anything JSON can hold.
+        state: in what state the source is, such as its size and time of change: where that is another one than when
+            the entry was made, it is made again. Anything JSON can hold.
+        build: makes the entry: it writes `.npy` files into the folder it is given, and returns facts that JSON can
+            hold. What it leaves in the folder beside `.npy` files is kept too, and not looked at.
+        cache: the folder of the cache; see `cache_folder`.
+        verify: compare the checksums of all arrays too, which reads all of them.
+        whole: looks at the folder and the facts of an entry, and says whether what is there beside the arrays is
+            still whole.
+
+    >>> import tempfile
+    >>> def build(folder):
+    ...     np.save(folder / "squares.npy", np.arange(4) ** 2)
+    ...     return {"made": True}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     entry = cached("squares", {"count": 4}, None, build, cache=folder)
+    ...     entry.arrays["squares"].tolist(), entry.facts
+    ([0, 1, 4, 9], {'made': True})
+    """
+    if not re.fullmatch(r"[\w-]+", name):
+        raise ValueError(f"the name of an entry must be letters, digits and dashes, got {name!r}")
+    root = cache_folder(cache)
+    digest = hashlib.sha256(json.dumps([name, VERSION, key], sort_keys=True).encode()).hexdigest()[:16]
+    folder = root / f"{name}-{digest}"
+    state = json.loads(json.dumps(state))  # as it will be read back
+    with _locked(root, f".{folder.name}.lock"):
+        problem = _problem(folder, state, verify, whole)
+        if problem:
+            if problem not in (ABSENT, OUTDATED):
+                warnings.warn(f"the cache {folder} is damaged ({problem}) and is made again", stacklevel=3)
+            _make(folder, key, state, build)
+        return _opened(folder)
+
+
+def file_state(path: str | os.PathLike[str]) -> list[int]:
+    """The size of a file and when it last changed: enough to notice that it is another one.
+
+    Args:
+        path: the file.
+    """
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns]
+
+
+def listing_state(root: str | os.PathLike[str], names: Iterable[str]) -> str:
+    """A digest of the names, sizes and times of change of some files of a folder.
+
+    Args:
+        root: the folder.
+        names: the files, from there.
+    """
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(json.dumps([name, *file_state(os.path.join(root, name))]).encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _locked(root: Path, name: str) -> Iterator[None]:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        file = (root / name).open("a")
+    except OSError as error:
+        why = f"the cache cannot be written here ({error.strerror}): choose another folder, or set SAMUEL_CACHE"
+        raise type(error)(error.errno, why, error.filename) from error
+    # The lock goes when the process does, however it ends. The file stays: to delete it would let two in.
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _problem(folder: Path, state: Any, verify: bool, whole: Callable[[Path, Mapping[str, Any]], bool] | None) -> str:
+    """What is wrong with an entry: nothing (""), ABSENT, OUTDATED, or what the damage is."""
+    if not folder.exists():
+        return ABSENT
+    try:
+        manifest = _manifest(folder)
+    except (OSError, ValueError) as error:
+        return str(error)
+    if manifest["state"] != state:
+        return OUTDATED
+    for name, known in manifest["files"].items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != known.get("size"):
+            return f"{name} has {path.stat().st_size} bytes instead of {known.get('size')}"
+        if verify and _sha256(path) != known.get("sha256"):
+            return f"{name} is not as it was written"
+    if whole and not whole(folder, manifest["facts"]):
+        return "files are missing"
+    try:
+        _opened(folder)
+    except ValueError as error:  # a header that is no longer one
+        return str(error)
+    return ""
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
+        raise ValueError(f"{MANIFEST} is not of this version of the cache")
+    files = manifest.get("files")
+    complete = isinstance(files, dict) and all(isinstance(known, dict) for known in files.values())
+    if not complete or "state" not in manifest or not isinstance(manifest.get("facts"), dict):
+        raise ValueError(f"{MANIFEST} is incomplete")
+    return manifest
+
+
+def _make(folder: Path, key: Mapping[str, Any], state: Any, build: Callable[[Path], Mapping[str, Any]]) -> None:
+    """Make an entry, in place of the one that is there. The caller holds the lock."""
+    making, old = folder.with_name(f".{folder.name}.making"), folder.with_name(f".{folder.name}.old")
+    for leftover in (making, old):  # of a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    making.mkdir()
+    try:
+        facts = dict(build(making))
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "key": key,
+            "state": state,
+            "facts": facts,
+            "files": {
+                path.name: {"size": path.stat().st_size, "sha256": _sha256(path)}
+                for path in sorted(making.glob("*.npy"))
+            },
+        }
+        (making / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        for path in making.iterdir():
+            if path.is_file():
+                _flush(path)
+        if folder.exists():
+            os.rename(folder, old)
+        os.rename(making, folder)
+    finally:
+        for leftover in (making, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _opened(folder: Path) -> Entry:
+    manifest = _manifest(folder)
+    arrays = {
+        name.removesuffix(".npy"): np.load(folder / name, mmap_mode="r", allow_pickle=False)
+        for name in manifest["files"]
+    }
+    sums = {name: known.get("sha256") for name, known in manifest["files"].items()}
+    checksum = hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
+    return Entry(folder, arrays, manifest["facts"], checksum)
+
+
+def _flush(path: Path) -> None:
+    """Have a file on the disk, so that no crash leaves one of the right size with nothing in it."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

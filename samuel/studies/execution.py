@@ -1,0 +1,145 @@
+"""Carry out a run: every trial of its plan, from wherever it stands."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import jax
+
+import samuel
+from samuel.studies.data import Tell as TellData
+from samuel.studies.runs import Run, RunError
+from samuel.studies.settings import BadSetting
+from samuel.studies.study import Prepared, Study
+from samuel.studies.training import Observer, Stop, Tell, train
+
+PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+def choose_device(device: str) -> None:
+    """Compute on the CPU, on a GPU, or on what JAX finds; before anything is computed.
+
+    Raises:
+        BadSetting: if it is not there.
+    """
+    if device != "auto":
+        jax.config.update("jax_platforms", "cpu" if device == "cpu" else "cuda,rocm")
+    try:
+        found = jax.devices()
+    except RuntimeError as error:
+        raise BadSetting("device", f"device {device} is not available here: {error}") from None
+    wanted = {"cpu": "cpu", "gpu": "gpu"}.get(device)
+    if wanted and found[0].platform != wanted:
+        raise BadSetting("device", f"device must be one that is here, {found[0].platform}; got {device}")
+
+
+def environment() -> dict[str, Any]:
+    """What computes: versions, device, cores."""
+    found: dict[str, Any] = {"samuel": samuel.__version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # installed in a way that left no name behind
+            found[package] = "unknown"
+    device = jax.devices()[0]
+    return found | {
+        "platform": platform.platform(),
+        "device": device.device_kind,
+        "devices": jax.device_count(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "pid": os.getpid(),
+    }
+
+
+def execute(
+    run: Run,
+    study: Study,
+    *,
+    stop: Stop | None = None,
+    tell: Tell = lambda moment: None,
+    tell_data: TellData = lambda what, done, total: None,
+    planned: Callable[[Prepared, int], None] = lambda prepared, done: None,
+    observers: Sequence[Observer] = (),
+    repair: bool = False,
+) -> None:
+    """Train every trial of a run that is not complete yet.
+
+    Args:
+        run: the folder.
+        study: its settings.
+        stop: asks to stop early.
+        tell: is told how training goes.
+        tell_data: is told how reading the data goes.
+        planned: is told the plan, and how many of its trials are complete, before training begins.
+        observers: are handed every event.
+        repair: drop damaged metrics and what follows them (a copy is kept), and the checkpoints with them.
+
+    Raises:
+        Stopped: if asked to stop; `execute` again goes on from there.
+        RunError: if the folder cannot be worked on.
+    """
+    with run.locked():
+        if repair:
+            run.repair()
+            run.drop_checkpoints()
+        run.begin_session(environment())
+        prepared = study.prepare(tell_data)
+        run.settle_plan(prepared.plan)
+        position = run.position(len(prepared.trials))
+        run.drop_checkpoints(keep=position.trial)
+        if not run.checkpoint_folder(position.trial).exists():
+            run.metrics.cut(position.size)  # what a kill left of a trial without a checkpoint is trained again
+        planned(prepared, position.trial)
+        for number, trial in enumerate(prepared.trials):
+            if number < position.trial:
+                continue
+            lesson = trial.lesson()
+            try:
+                train(
+                    run,
+                    trial,
+                    number,
+                    lesson=lesson,
+                    checkpoint_seconds=study.checkpoint_seconds,
+                    stop=stop,
+                    tell=tell,
+                    observers=observers,
+                )
+            finally:
+                lesson.close()
+
+
+def observers_of(run: Run, study: Study) -> list[Observer]:
+    """Who else is handed the events of a run: TensorBoard, where the study asks for it.
+
+    Raises:
+        RunError: if what that needs is not installed.
+    """
+    if not study.tensorboard:
+        return []
+    try:
+        from tensorboardX import SummaryWriter
+    except ModuleNotFoundError:
+        raise RunError('tensorboard needs tensorboardX, which is not installed: pip install "samuel[tensorboard]"') from None
+
+    writers: dict[str, Any] = {}
+
+    def observe(trial: Any, event: dict[str, Any]) -> None:
+        name = f"{trial.name.replace('/', '-')}-{trial.seed}"
+        if name not in writers:
+            for old in writers.values():
+                old.close()
+            writers.clear()
+            folder = str(run.folder / "tensorboard" / name)
+            # What was written beyond the checkpoint that a resumed trial comes from is written again.
+            writers[name] = SummaryWriter(folder, purge_step=event["step"])
+        for key, value in event.items():
+            if key in ("loss", "accuracy", "test_loss", "rate", "shifts") and isinstance(value, int | float):
+                writers[name].add_scalar(key, value, event["step"])
+        writers[name].flush()
+
+    return [observe]

@@ -1,0 +1,334 @@
+"""Methods by the names users give them, and the trainer that each one is.
+
+    adam/cosine            a base and a schedule, at the study's rate for the pair
+    adam/cosine@0.003      the same at another rate
+    adagrad/step@1:0.1:0.01   a rate for each phase
+    prodigy                a learning-rate-free method at its defaults
+    samuel                 SAMUEL, the drop-in as it comes: one gradient a step
+    samuel-linear          the paper's algorithm (1 online, 2 offline) fed with one gradient a step
+    samuel-full            the paper's algorithm as its experiments ran it: every expert has a network of its own
+    search                 every step schedule of the study's grid
+    baselines, peers       the paper's twelve, all learning-rate-free methods
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import optax
+
+import samuel.jax as sj
+from samuel.core.rules import follow
+from samuel.studies import optimizers, schedules
+from samuel.studies.models import Task
+from samuel.studies.trainers import Compiled, Population, Search, Single, Trainer
+
+SAMUELS = {
+    "samuel": "SAMUEL",
+    "samuel-linear": "SAMUEL, paper's, linear",
+    "samuel-full": "SAMUEL, paper's, full",
+}
+GROUPS = {
+    "baselines": tuple(f"{base}/{schedule}" for base, schedule in schedules.BASELINES),
+    "peers": tuple(optimizers.PEERS),
+}
+"""Names that stand for several."""
+SCHEDULE_LABELS = {
+    "constant": "constant",
+    "cosine": "cosine",
+    "warmup-cosine": "warm-up cosine",
+    "exponential": "exponential",
+    "linear": "linear",
+    "cosine-restarts": "cosine with restarts",
+    "increasing": "increasing",
+    "step": "step",
+}
+
+
+class Scheduled(NamedTuple):
+    """A base with a schedule, as its name says it."""
+
+    base: str
+    schedule: str
+    rates: tuple[float, ...]
+    """None unless the name gives some; one per phase for a step schedule."""
+
+
+def parse(name: str) -> Scheduled | None:
+    """What a name means: a base with a schedule, or None for a method that is known by its name.
+
+    >>> parse("adam/cosine@0.003")
+    Scheduled(base='adam', schedule='cosine', rates=(0.003,))
+    >>> parse("adam/sine")
+    Traceback (most recent call last):
+        ...
+    ValueError: method 'adam/sine' has an unknown schedule: choose from constant, cosine, warmup-cosine, exponential, \
+linear, cosine-restarts, increasing, step
+    """
+    if name in SAMUELS or name == "search" or name in optimizers.PEERS:
+        return None
+    pair, at, written = name.partition("@")
+    base, slash, schedule = pair.partition("/")
+    if not slash or base not in optimizers.BASES:
+        known = [*SAMUELS, "search", *GROUPS, *optimizers.PEERS]
+        raise ValueError(
+            f"method {name!r} is not known: choose from {', '.join(known)}, or write BASE/SCHEDULE with a base of "
+            f"{', '.join(optimizers.BASES)}"
+        )
+    known = (*schedules.SCHEDULES, "step")
+    if schedule not in known:
+        raise ValueError(f"method {name!r} has an unknown schedule: choose from {', '.join(known)}")
+    rates = _rates(name, written) if at else ()
+    if schedule == "step" and not rates:
+        raise ValueError(f"method {name!r} needs a rate for each phase, such as {pair}@1:0.1:0.01")
+    if schedule != "step" and len(rates) > 1:
+        raise ValueError(f"method {name!r} has {len(rates)} rates: a {schedule} schedule takes one")
+    return Scheduled(base, schedule, rates)
+
+
+def _rates(name: str, written: str) -> tuple[float, ...]:
+    try:
+        rates = tuple(float(part) for part in written.split(":"))
+    except ValueError:
+        rates = ()
+    if not rates or not all(0 < rate < float("inf") for rate in rates):
+        raise ValueError(f"method {name!r} has no positive rate after the @")
+    return rates
+
+
+def expand(names: Sequence[str]) -> tuple[str, ...]:
+    """The names with those of groups spelt out, each once; ValueError for one that means nothing.
+
+    >>> expand(["samuel", "peers"])[:3]
+    ('samuel', 'schedule-free', 'prodigy')
+    """
+    listed = [one for name in names for one in GROUPS.get(name, (name,))]
+    for name in listed:
+        parse(name)
+    return tuple(dict.fromkeys(listed))
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What methods are made for: the task, the length of the run, and what the paper's algorithm is told.
+
+    Attributes:
+        task: what is learned.
+        rounds: steps of a trial.
+        phases: candidate learning rates: one list, or one for each phase.
+        transitions: when the second and later phases start; the paper's algorithm restarts there.
+        shortest: rounds in the shortest block of Algorithm 1; None for Algorithm 2.
+        base: what the paper's experts and the search use.
+        weight_decay: added to gradients, for every base.
+        baselines: the rates of bases with schedules.
+        alphas: history decays of Algorithm 2's experts.
+        Q: number of step sizes of the weights.
+        combine: how the paper's experts make a decision under full feedback.
+        placement: where the networks of experts and searches train.
+        samuel_base: what the drop-in gets its directions from.
+        samuel_rule: the drop-in's rule.
+        samuel_horizon: whether the drop-in is told the number of steps.
+    """
+
+    task: Task
+    rounds: int
+    phases: tuple[tuple[float, ...], ...]
+    transitions: tuple[int, ...] = ()
+    shortest: int | None = None
+    base: str = "adagrad"
+    weight_decay: float = 0.0
+    baselines: Mapping[tuple[str, str], float] = field(default_factory=lambda: schedules.BASELINES)
+    alphas: tuple[float, ...] = (1.0,)
+    Q: int | None = None
+    combine: Literal["sample", "average", "best"] = "sample"
+    placement: Literal["map", "scan"] = "map"
+    samuel_base: str = "adam"
+    samuel_rule: str = "samuel"
+    samuel_horizon: bool = True
+    compiled: dict[Any, Compiled] = field(default_factory=dict, compare=False, repr=False)
+    """Steps compiled so far, by optimizer: trials that differ in schedule or seed share one."""
+
+
+class Method(NamedTuple):
+    """A method, ready to be made into trials."""
+
+    name: str
+    label: str
+    group: str
+    about: str
+    trainer: Callable[[], Trainer]
+    extra: Mapping[str, Any] = {}
+    """What else the plan says about its trials."""
+
+
+def method(name: str, setup: Setup) -> Method:
+    """The method of a name for a study's setup."""
+    if name == "samuel":
+        return _drop_in(setup)
+    if name == "samuel-linear":
+        return _paper_linear(setup)
+    if name == "samuel-full":
+        return _paper_full(setup)
+    if name == "search":
+        return _search(setup)
+    found = parse(name)
+    return _peer(name, setup) if found is None else _scheduled(name, found, setup)
+
+
+def _scheduled(name: str, found: Scheduled, setup: Setup) -> Method:
+    base = optimizers.BASES[found.base]
+    if found.schedule == "step":
+        schedule = schedules.Step(found.rates, setup.transitions)
+    else:
+        known = setup.baselines.get((found.base, found.schedule), base.rate)
+        schedule = schedules.make(found.schedule, found.rates[0] if found.rates else known, setup.rounds)
+
+    def trainer() -> Trainer:
+        key = ("scheduled", found.base)
+        if key not in setup.compiled:
+            optimizer = optimizers.base(found.base, setup.weight_decay)
+            setup.compiled[key] = Compiled(setup.task, optimizer, scheduled=True)
+        return Single(setup.compiled[key], schedule)
+
+    label = f"{base.label}, {SCHEDULE_LABELS[found.schedule]}"
+    if found.rates:
+        label += " " + "/".join(f"{rate:g}" for rate in found.rates)
+    return Method(name, label, "baseline", f"{base.label}, {schedule.describe()}.", trainer)
+
+
+def _peer(name: str, setup: Setup) -> Method:
+    peer = optimizers.peer(name)
+    rate = peer.rate
+
+    def trainer() -> Trainer:
+        if name not in setup.compiled:
+            optimizer = peer.make(setup.rounds)
+            if setup.weight_decay:
+                optimizer = optax.chain(optax.add_decayed_weights(setup.weight_decay), optimizer)
+            inner = (lambda state: state[1]) if setup.weight_decay else (lambda state: state)
+            compiled = Compiled(
+                setup.task,
+                optimizer,
+                scheduled=False,
+                needs_value=peer.needs_value,
+                evaluate=lambda state, params: peer.evaluate(inner(state), params),
+            )
+            setup.compiled[name] = compiled
+        facts = None if rate is None else (lambda state: {"rate": rate(inner_of(state))})
+        inner_of = (lambda state: state[1]) if setup.weight_decay else (lambda state: state)
+        return Single(setup.compiled[name], facts=facts)
+
+    return Method(name, peer.label, "peer", peer.about, trainer)
+
+
+def _facts(state: Any) -> dict[str, Any]:
+    return {"rate": sj.learning_rate(state), "weights": sj.weights(state), "shifts": sj.shifts(state)}
+
+
+def _linear(name: str, about: str, setup: Setup, base: Any, rates: Any, **options: Any) -> Method:
+    """SAMUEL with one gradient a step."""
+
+    def trainer() -> Trainer:
+        plan = follow(options["rule"], rates, base=base if isinstance(base, str) else None, **_without_rule(options))
+        if name not in setup.compiled:
+            optimizer = sj.samuel(base, rates, **options)
+            if setup.weight_decay and isinstance(base, str):
+                optimizer = optax.chain(optax.add_decayed_weights(setup.weight_decay), optimizer)
+            setup.compiled[name] = Compiled(setup.task, optimizer, scheduled=False)
+        return Single(
+            setup.compiled[name], facts=_facts, levels=_levels(plan.cover, setup.rounds), rates=plan.learning_rates
+        )
+
+    return Method(name, SAMUELS[name], "samuel", about, trainer)
+
+
+def _without_rule(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key != "rule"}
+
+
+def _drop_in(setup: Setup) -> Method:
+    horizon = setup.rounds if setup.samuel_horizon else None
+    told = "told the number of steps" if setup.samuel_horizon else "not told the number of steps"
+    about = f"The drop-in over {setup.samuel_base} as it comes: no learning rate, one gradient a step, {told}."
+    return _linear("samuel", about, setup, setup.samuel_base, None, rule=setup.samuel_rule, horizon=horizon)
+
+
+def _paper_linear(setup: Setup) -> Method:
+    named = setup.base in ("adagrad", "adam", "momentum", "sgd") and not setup.weight_decay
+    base = setup.base if named else optimizers.base(setup.base, setup.weight_decay)
+    rates = tuple(sorted({rate for phase in setup.phases for rate in phase}))
+    about = (
+        f"{_algorithm(setup)} over {optimizers.BASES[setup.base].label} with {len(rates)} learning rates, judged by the "
+        "one gradient at the decision."
+    )
+    return _linear("samuel-linear", about, setup, base, rates, rule="theorem", cover=_cover(setup), Q=setup.Q)
+
+
+def _paper_full(setup: Setup) -> Method:
+    several = len(setup.alphas) > 1 or setup.alphas != (1.0,)
+    slots = _cover(setup).slots(setup.rounds)
+    count = slots * len(setup.phases[0]) * len(setup.alphas)
+    about = (
+        f"{_algorithm(setup)}: {count} experts, each with a network of its own trained by "
+        f"{optimizers.BASES[setup.base].label}; the one to use is "
+        f"{'drawn by weight' if setup.combine == 'sample' else 'the ' + setup.combine}."
+    )
+
+    def trainer() -> Trainer:
+        adagrad = setup.base == "adagrad" and not setup.weight_decay
+        if several and not adagrad:
+            raise ValueError(f"history decays (alphas) are Adagrad's; the base here is {setup.base}")
+        engine = sj.Experts(
+            setup.task.loss,
+            sj.scale_by_discounted_rss if several else optimizers.base(setup.base, setup.weight_decay),
+            setup.phases if len(setup.phases) > 1 else setup.phases[0],
+            cover=_cover(setup),
+            hyperparameters={"alpha": setup.alphas} if several else None,
+            rounds=setup.rounds,
+            combine=setup.combine,
+            Q=setup.Q,
+            # Algorithm 2 has eta_q = 2^-q, which is a bound of 1; Algorithm 1's is found out.
+            bound=None if setup.shortest else 1.0,
+            placement=setup.placement,
+        )
+        return Population(setup.task, engine, _levels(_cover(setup), setup.rounds))
+
+    return Method("samuel-full", SAMUELS["samuel-full"], "samuel", about, trainer)
+
+
+def _search(setup: Setup) -> Method:
+    count = len(schedules.product(setup.phases))
+    base = optimizers.BASES[setup.base].label
+
+    def trainer() -> Trainer:
+        transformation = optimizers.base(setup.base, setup.weight_decay)
+        sweep = sj.Sweep(
+            setup.task.loss, transformation, setup.phases, setup.transitions, placement=setup.placement
+        )
+        return Search(setup.task, sweep)
+
+    about = f"All {count} step schedules with {base}, common beginnings trained once."
+    return Method("search", f"{base}, {count} step schedules", "search", about, trainer)
+
+
+def _algorithm(setup: Setup) -> str:
+    if setup.shortest:
+        return f"The paper's Algorithm 1 (shortest block {setup.shortest} rounds)"
+    return f"The paper's Algorithm 2 (restarts at {', '.join(map(str, setup.transitions)) or 'no round'})"
+
+
+def _cover(setup: Setup) -> Any:
+    if setup.shortest:
+        return sj.Geometric(setup.rounds, setup.shortest)
+    return sj.Chosen(setup.transitions)
+
+
+def _levels(cover: Any, rounds: int) -> tuple[int | None, ...]:
+    """Lengths of the blocks of every slot; None for those as long as the run."""
+    slots = cover.slots(rounds)
+    if not hasattr(cover, "length"):
+        return (None,) * slots
+    lengths = [cover.length(slot) for slot in range(slots)]
+    return tuple(length if length < rounds else None for length in lengths)

@@ -1,0 +1,395 @@
+"""Optimizers by name: bases, which give directions and need a learning rate, and peers, which find one themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from samuel.core.options import one_of
+
+Tree = Any
+
+
+@dataclass(frozen=True)
+class Base:
+    """An optimizer that gives directions, of unit learning rate and uphill: `params - rate * direction`."""
+
+    name: str
+    label: str
+    """Its name in tables and figures."""
+    make: Callable[[], optax.GradientTransformation]
+    """Makes the transformation from gradients to directions."""
+    about: str
+    """One sentence on what it does."""
+    reference: str
+    """Where it comes from."""
+    rate: float
+    """A learning rate to begin with, where nothing better is known."""
+    needs_shapes: bool = False
+    """Whether directions depend on the shapes of parameters, so that packing all of them into one vector, as the
+    drop-in does, makes another method of it."""
+
+
+class WNGradState(NamedTuple):
+    """State of `scale_by_wngrad`."""
+
+    scale: jax.Array
+    """What gradients are divided by."""
+
+
+def scale_by_wngrad(initial: float = 1.0) -> optax.GradientTransformation:
+    """Divide gradients by one number, which grows by their squared norm over itself.
+
+        b <- b + |g|^2 / b,        direction = g / b
+
+    Wu, Ward and Bottou 2018, "WNGrad: learn the learning rate in gradient descent". The norm is over all parameters.
+
+    Args:
+        initial: what `b` begins with.
+
+    >>> base = scale_by_wngrad()
+    >>> direction, state = base.update(jnp.array([3.0, 4.0]), base.init(jnp.zeros(2)))
+    >>> float(state.scale)
+    26.0
+    """
+    if not initial > 0:
+        raise ValueError(f"initial must be a positive number, got {initial!r}")
+
+    def init(params: Tree) -> WNGradState:
+        del params
+        return WNGradState(jnp.asarray(initial, jnp.float32))
+
+    def update(updates: Tree, state: WNGradState, params: Tree = None) -> tuple[Tree, WNGradState]:
+        del params
+        squares = optax.tree.norm(updates, squared=True)
+        scale = state.scale + squares.astype(jnp.float32) / state.scale
+        return jax.tree.map(lambda g: (g / scale).astype(g.dtype), updates), WNGradState(scale)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def _matrices(params: Tree) -> Tree:
+    """How Muon is to see each parameter as a matrix, inputs times outputs; None for those that are none."""
+
+    def matrix(path: Any, leaf: Any) -> optax.contrib.MuonDimensionNumbers | None:
+        # Muon's author leaves the table of word vectors to Adam: its rows are not used together.
+        if leaf.ndim < 2 or "embedding" in jax.tree_util.keystr(path):
+            return None
+        return optax.contrib.MuonDimensionNumbers(tuple(range(leaf.ndim - 1)), leaf.ndim - 1)
+
+    return jax.tree.map_with_path(matrix, params)
+
+
+def _muon() -> optax.GradientTransformation:
+    # consistent_rms is what lets matrices and Adam's part share one learning rate.
+    downhill = optax.contrib.muon(1.0, consistent_rms=0.2, muon_weight_dimension_numbers=_matrices)
+    return optax.chain(downhill, optax.scale(-1.0))
+
+
+def _adafactor() -> optax.GradientTransformation:
+    return optax.chain(optax.adafactor(learning_rate=None), optax.scale(-1.0))
+
+
+_BASES = (
+    Base(
+        "sgd",
+        "SGD",
+        optax.identity,
+        "Stochastic gradient descent: the gradient itself.",
+        "Robbins and Monro 1951",
+        rate=0.15,
+    ),
+    Base(
+        "momentum",
+        "SGD with momentum",
+        lambda: optax.trace(decay=0.9),
+        "A sum of past gradients, each 0.9 times the weight of the next.",
+        "Polyak 1964",
+        rate=0.05,
+    ),
+    Base(
+        "nesterov",
+        "SGD with Nesterov momentum",
+        lambda: optax.trace(decay=0.9, nesterov=True),
+        "Momentum 0.9, looking one step ahead.",
+        "Nesterov 1983; Sutskever et al. 2013",
+        rate=0.05,
+    ),
+    Base(
+        "adagrad",
+        "AdaGrad",
+        lambda: optax.scale_by_rss(initial_accumulator_value=0.1, eps=1e-7),
+        "Each gradient over the root of the sum of its squares so far, as optax has it (the sum begins at 0.1).",
+        "Duchi, Hazan and Singer 2011",
+        rate=0.2,
+    ),
+    Base(
+        "adam",
+        "Adam",
+        optax.scale_by_adam,
+        "A running mean of gradients over the root of a running mean of their squares.",
+        "Kingma and Ba 2015",
+        rate=0.001,
+    ),
+    Base(
+        "rmsprop",
+        "RMSprop",
+        optax.scale_by_rms,
+        "Each gradient over the root of a running mean of its squares (decay 0.9).",
+        "Tieleman and Hinton 2012",
+        rate=0.001,
+    ),
+    Base(
+        "adadelta",
+        "Adadelta",
+        optax.scale_by_adadelta,
+        "RMSprop with steps in the units of the parameters, from a running mean of squared steps; its rate is near 1.",
+        "Zeiler 2012",
+        rate=1.0,
+    ),
+    Base(
+        "adafactor",
+        "Adafactor",
+        _adafactor,
+        "RMSprop with row and column means for large matrices, and steps in proportion to the size of each parameter.",
+        "Shazeer and Stern 2018",
+        rate=0.02,
+        needs_shapes=True,
+    ),
+    Base(
+        "wngrad",
+        "WNGrad",
+        scale_by_wngrad,
+        "The gradient over one number that grows by the gradient's squared norm over itself.",
+        "Wu, Ward and Bottou 2018",
+        rate=1.0,
+    ),
+    Base(
+        "muon",
+        "Muon",
+        _muon,
+        "Momentum whose matrices are made orthogonal, a Shampoo without memory, scaled to take Adam's learning rates; "
+        "vectors and word vectors go to Adam.",
+        "Jordan 2024; Liu et al. 2025",
+        rate=0.001,
+        needs_shapes=True,
+    ),
+)
+BASES: dict[str, Base] = {one.name: one for one in _BASES}
+"""The bases with a name."""
+
+
+def direction(name: str) -> optax.GradientTransformationExtraArgs:
+    """The directions of a base, by name.
+
+    >>> base = direction("momentum")
+    >>> first, state = base.update(jnp.array(2.0), base.init(jnp.array(0.0)))
+    >>> second, state = base.update(jnp.array(2.0), state)
+    >>> float(first), round(float(second), 3)
+    (2.0, 3.8)
+    """
+    one_of("base", name, tuple(BASES))
+    return optax.with_extra_args_support(BASES[name].make())
+
+
+def base(name: str, weight_decay: float = 0.0, clip: float | None = None) -> optax.GradientTransformationExtraArgs:
+    """A base by name, with clipping and weight decay before it.
+
+    Args:
+        name: one of `BASES`.
+        weight_decay: how much of the parameters is added to their gradients (L2 regularisation, which goes through
+            the base like the rest of the gradient).
+        clip: the largest norm a gradient may have, all parameters together; larger ones are scaled down to it, before
+            weight decay is added.
+
+    >>> plain = base("sgd", weight_decay=0.1, clip=1.0)
+    >>> params = jnp.array([10.0, 0.0])
+    >>> direction, _ = plain.update(jnp.array([0.0, 5.0]), plain.init(params), params)
+    >>> direction.tolist()
+    [1.0, 1.0]
+    """
+    made = direction(name)
+    if not 0 <= weight_decay < float("inf"):
+        raise ValueError(f"weight_decay must be at least 0, got {weight_decay!r}")
+    if clip is not None and not clip > 0:
+        raise ValueError(f"clip must be a positive number, or None for none, got {clip!r}")
+    before = [optax.clip_by_global_norm(clip)] if clip is not None else []
+    if weight_decay:
+        before.append(optax.add_decayed_weights(weight_decay))
+    return optax.chain(*before, made) if before else made
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A complete optimizer that needs no learning rate, at its defaults."""
+
+    name: str
+    label: str
+    """Its name in tables and figures."""
+    about: str
+    """What it does, and which defaults are meant."""
+    reference: str
+    """Where it comes from."""
+    make: Callable[[int], optax.GradientTransformationExtraArgs]
+    """Makes the optimizer for a run of so many rounds. Its updates are to be added, as optax's always are."""
+    rate: Callable[[Any], jax.Array] | None = None
+    """The learning rate in use as the optimizer's state shows it, nan before the first step where it is not known
+    yet; None for a method that has no such number."""
+    evaluate: Callable[[Any, Tree], Tree] = lambda state, params: params
+    """From the state and the parameters that are trained, the parameters to use."""
+    needs_value: bool = False
+    """Whether `update` must be given the loss, `value=loss`."""
+
+
+def _from(make: Callable[[], Any]) -> Callable[[int], optax.GradientTransformationExtraArgs]:
+    """A peer that does not care how long the run is.
+
+    Its first state owns all of its memory. Several of them begin with the parameters themselves, which a compiled step
+    that writes into the memory of both could not be given.
+    """
+
+    def made(rounds: int) -> optax.GradientTransformationExtraArgs:
+        del rounds
+        inner = optax.with_extra_args_support(make())
+        return inner._replace(init=lambda params: jax.tree.map(jnp.copy, inner.init(params)))
+
+    return made
+
+
+class MeasuredState(NamedTuple):
+    """State of an optimizer that does not tell its step size, and the step size."""
+
+    inner: Any
+    rate: jax.Array
+
+
+def _measured(inner: optax.GradientTransformationExtraArgs, heading: Callable[[Any], Tree]) -> Any:
+    """An optimizer that steps along a heading known from its state, with the size of its steps kept beside."""
+
+    def init(params: Tree) -> MeasuredState:
+        return MeasuredState(inner.init(params), jnp.full((), jnp.nan, jnp.float32))
+
+    def update(updates: Tree, state: MeasuredState, params: Tree = None, **extra: Any) -> tuple[Tree, MeasuredState]:
+        steps, after = inner.update(updates, state.inner, params, **extra)
+        along = heading(after)
+        square = optax.tree.norm(along, squared=True)
+        rate = jnp.negative(optax.tree.vdot(steps, along)) / jnp.where(square > 0, square, 1.0)
+        return steps, MeasuredState(after, rate.astype(jnp.float32))
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def _momo_adam_heading(state: Any) -> Tree:
+    """Adam's direction, so that the rate is comparable with Adam's."""
+    mean = optax.tree.bias_correction(state.exp_avg, 0.9, state.count)
+    square = optax.tree.bias_correction(state.exp_avg_sq, 0.999, state.count)
+    return jax.tree.map(lambda m, v: m / (1e-8 + jnp.sqrt(v)), mean, square)
+
+
+def _dog_rate(state: Any) -> jax.Array:
+    dog = state[1]
+    return jnp.where(dog.is_init_step, jnp.nan, dog.max_dist / jnp.sqrt(dog.sum_sq_norm_grads + 1e-8))
+
+
+def _dowg_rate(state: Any) -> jax.Array:
+    dowg = state[1]
+    started = dowg.weighted_sq_norm_grads > 0
+    return jnp.where(started, dowg.estim_sq_dist / (jnp.sqrt(dowg.weighted_sq_norm_grads) + 1e-4), jnp.nan)
+
+
+_PEERS = (
+    Peer(
+        "schedule-free",
+        "Schedule-Free AdamW",
+        "AdamW that averages its iterates instead of lowering the rate; optax's default rate of 0.0025, no warm-up.",
+        "Defazio et al. 2024, The Road Less Scheduled",
+        _from(optax.contrib.schedule_free_adamw),
+        rate=lambda state: jnp.where(state.max_lr > 0, state.max_lr, jnp.nan),
+        evaluate=optax.contrib.schedule_free_eval_params,
+    ),
+    Peer(
+        "prodigy",
+        "Prodigy",
+        "Adam whose rate is an estimate of the distance to the solution; constant schedule of 1.",
+        "Mishchenko and Defazio 2023",
+        _from(optax.contrib.prodigy),
+        rate=lambda state: state.estim_lr,
+    ),
+    Peer(
+        "dadapt-adamw",
+        "D-Adapt AdamW",
+        "Adam whose rate is a lower bound on the distance to the solution; constant schedule of 1.",
+        "Defazio and Mishchenko 2023",
+        _from(optax.contrib.dadapt_adamw),
+        rate=lambda state: state.estim_lr,
+    ),
+    Peer(
+        "dog",
+        "DoG",
+        "Gradient descent at the distance travelled over the root of the sum of squared gradients; first distance "
+        "1e-6 (1 + |x|), optax's default, and no averaging of iterates.",
+        "Ivgi, Hinder and Carmon 2023",
+        _from(optax.contrib.dog),
+        rate=_dog_rate,
+    ),
+    Peer(
+        "dowg",
+        "DoWG",
+        "DoG with gradients weighted by the distance travelled when they were seen.",
+        "Khaled, Mishchenko and Jin 2023",
+        _from(optax.contrib.dowg),
+        rate=_dowg_rate,
+    ),
+    Peer(
+        "mechanic",
+        "Mechanic",
+        "Adam at a rate of 1 whose steps are scaled by a betting strategy, the way its authors say to use it.",
+        "Cutkosky, Defazio and Mehta 2023",
+        _from(lambda: optax.contrib.mechanize(optax.adam(1.0))),
+        rate=lambda state: state.s.sum(),
+    ),
+    Peer(
+        "cocob",
+        "COCOB",
+        "Coin betting, one bet for each parameter: there is no learning rate to show.",
+        "Orabona and Tommasi 2017",
+        _from(optax.contrib.cocob),
+    ),
+    Peer(
+        "momo",
+        "MoMo",
+        "SGD with momentum 0.9 and steps that would bring a model of the loss to 0, at most 1 (optax's default).",
+        "Schaipp et al. 2023",
+        _from(lambda: _measured(optax.contrib.momo(), lambda state: state.exp_avg)),
+        rate=lambda state: state.rate,
+        needs_value=True,
+    ),
+    Peer(
+        "momo-adam",
+        "MoMo-Adam",
+        "Adam with steps that would bring a model of the loss to 0, at most 0.01 (optax's default).",
+        "Schaipp et al. 2023",
+        _from(lambda: _measured(optax.contrib.momo_adam(), _momo_adam_heading)),
+        rate=lambda state: state.rate,
+        needs_value=True,
+    ),
+)
+PEERS: dict[str, Peer] = {one.name: one for one in _PEERS}
+"""The learning-rate-free methods with a name."""
+
+
+def peer(name: str) -> Peer:
+    """A learning-rate-free method by name.
+
+    >>> found = peer("prodigy")
+    >>> optimizer = found.make(100)
+    >>> round(float(found.rate(optimizer.init(jnp.zeros(3)))), 9)
+    1e-06
+    """
+    one_of("peer", name, tuple(PEERS))
+    return PEERS[name]

@@ -1,0 +1,40 @@
+"""Tables of numbers, as every page and the terminal show them: plain records, no drawing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: heads, and rows of a name and cells. `short` has heads for a narrow terminal."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    short: tuple[str, ...] = ()
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number as a reader wants it: few digits, no exponent unless it is huge or tiny.
+
+    >>> number(2391.7505), number(17.074), number(0.00012345), number(None)
+    ('2392', '17.1', '0.000123', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    if -5 < size < 7:
+        return f"{value:.{max(0, digits - 1 - size)}f}".replace("-", "−")
+    return f"{value:.{digits - 1}e}".replace("-", "−")
