@@ -10,8 +10,7 @@ from samuel.studies.stability import Stability
 from samuel.studies.study import Study
 
 STUDIES: dict[str, type[Study]] = {
-    study.name: study
-    for study in (Digits, DigitsOffline, Shift, Cifar10, ImageNet, Sst2, Stability, Compute)
+    study.name: study for study in (Digits, DigitsOffline, Shift, Cifar10, ImageNet, Sst2, Stability, Compute)
 }
 """What `samuel run` can run."""
 

@@ -19,7 +19,9 @@ class Compute(WithinAnother):
 
     name: ClassVar[str] = "compute"
     title: ClassVar[str] = "What a search costs, and what SAMUEL does"
-    summary: ClassVar[str] = "Measured time a step: one schedule of a search of 125, SAMUEL with full and linear feedback."
+    summary: ClassVar[str] = (
+        "Measured time a step: one schedule of a search of 125, SAMUEL with full and linear feedback."
+    )
 
     steps: int = option(40, "Steps of each method; the median over stretches of four is taken.", least=8)
 
@@ -48,4 +50,6 @@ class Compute(WithinAnother):
         if name != self.method_names()[0]:
             return found._replace(extra={"protocol_trials": 1})
         trials = len(schedules.product(self.inner.phases))
-        return found._replace(label=f"{found.label.partition(',')[0]}, a search of {trials}", extra={"protocol_trials": trials})
+        return found._replace(
+            label=f"{found.label.partition(',')[0]}, a search of {trials}", extra={"protocol_trials": trials}
+        )

@@ -124,7 +124,9 @@ def observers_of(run: Run, study: Study) -> list[Observer]:
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
-        raise RunError('tensorboard needs tensorboardX, which is not installed: pip install "samuel[tensorboard]"') from None
+        raise RunError(
+            'tensorboard needs tensorboardX, which is not installed: pip install "samuel[tensorboard]"'
+        ) from None
 
     writers: dict[str, Any] = {}
 

@@ -1,14 +1,14 @@
 """Methods by the names users give them, and the trainer that each one is.
 
-    adam/cosine            a base and a schedule, at the study's rate for the pair
-    adam/cosine@0.003      the same at another rate
-    adagrad/step@1:0.1:0.01   a rate for each phase
-    prodigy                a learning-rate-free method at its defaults
-    samuel                 SAMUEL, the drop-in as it comes: one gradient a step
-    samuel-linear          the paper's algorithm (1 online, 2 offline) fed with one gradient a step
-    samuel-full            the paper's algorithm as its experiments ran it: every expert has a network of its own
-    search                 every step schedule of the study's grid
-    baselines, peers       the paper's twelve, all learning-rate-free methods
+adam/cosine            a base and a schedule, at the study's rate for the pair
+adam/cosine@0.003      the same at another rate
+adagrad/step@1:0.1:0.01   a rate for each phase
+prodigy                a learning-rate-free method at its defaults
+samuel                 SAMUEL, the drop-in as it comes: one gradient a step
+samuel-linear          the paper's algorithm (1 online, 2 offline) fed with one gradient a step
+samuel-full            the paper's algorithm as its experiments ran it: every expert has a network of its own
+search                 every step schedule of the study's grid
+baselines, peers       the paper's twelve, all learning-rate-free methods
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Scheduled(NamedTuple):
     base: str
     schedule: str
     rates: tuple[float, ...]
-    """None unless the name gives some; one per phase for a step schedule."""
+    """Empty unless the name gives some; one per phase for a step schedule."""
 
 
 def parse(name: str) -> Scheduled | None:
@@ -200,25 +200,28 @@ def _scheduled(name: str, found: Scheduled, setup: Setup) -> Method:
 
 def _peer(name: str, setup: Setup) -> Method:
     peer = optimizers.peer(name)
-    rate = peer.rate
+
+    def own(state: Any) -> Any:
+        """The peer's own state: where weights decay, that comes before it in a chain."""
+        return state[1] if setup.weight_decay else state
+
+    def facts(state: Any) -> dict[str, Any]:
+        assert peer.rate is not None, "asked of those that have one"
+        return {"rate": peer.rate(own(state))}
 
     def trainer() -> Trainer:
         if name not in setup.compiled:
             optimizer = peer.make(setup.rounds)
             if setup.weight_decay:
                 optimizer = optax.chain(optax.add_decayed_weights(setup.weight_decay), optimizer)
-            inner = (lambda state: state[1]) if setup.weight_decay else (lambda state: state)
-            compiled = Compiled(
+            setup.compiled[name] = Compiled(
                 setup.task,
                 optimizer,
                 scheduled=False,
                 needs_value=peer.needs_value,
-                evaluate=lambda state, params: peer.evaluate(inner(state), params),
+                evaluate=lambda state, params: peer.evaluate(own(state), params),
             )
-            setup.compiled[name] = compiled
-        facts = None if rate is None else (lambda state: {"rate": rate(inner_of(state))})
-        inner_of = (lambda state: state[1]) if setup.weight_decay else (lambda state: state)
-        return Single(setup.compiled[name], facts=facts)
+        return Single(setup.compiled[name], facts=None if peer.rate is None else facts)
 
     return Method(name, peer.label, "peer", peer.about, trainer)
 
@@ -238,7 +241,10 @@ def _linear(name: str, about: str, setup: Setup, base: Any, rates: Any, **option
                 optimizer = optax.chain(optax.add_decayed_weights(setup.weight_decay), optimizer)
             setup.compiled[name] = Compiled(setup.task, optimizer, scheduled=False)
         return Single(
-            setup.compiled[name], facts=_facts, levels=_levels(plan.cover, setup.rounds), rates=plan.learning_rates
+            setup.compiled[name],
+            facts=_facts,
+            levels=_levels(plan.cover, setup.rounds),
+            rates=tuple(plan.learning_rates),
         )
 
     return Method(name, SAMUELS[name], "samuel", about, trainer)
@@ -260,8 +266,8 @@ def _paper_linear(setup: Setup) -> Method:
     base = setup.base if named else optimizers.base(setup.base, setup.weight_decay)
     rates = tuple(sorted({rate for phase in setup.phases for rate in phase}))
     about = (
-        f"{_algorithm(setup)} over {optimizers.BASES[setup.base].label} with {len(rates)} learning rates, judged by the "
-        "one gradient at the decision."
+        f"{_algorithm(setup)} over {optimizers.BASES[setup.base].label} with {len(rates)} learning rates, judged by "
+        "the one gradient at the decision."
     )
     return _linear("samuel-linear", about, setup, base, rates, rule="theorem", cover=_cover(setup), Q=setup.Q)
 
@@ -277,15 +283,16 @@ def _paper_full(setup: Setup) -> Method:
     )
 
     def trainer() -> Trainer:
+        # The same AdaGrad with one history decay and with several; optax's own begins its sum at 0.1.
         adagrad = setup.base == "adagrad" and not setup.weight_decay
         if several and not adagrad:
             raise ValueError(f"history decays (alphas) are Adagrad's; the base here is {setup.base}")
         engine = sj.Experts(
             setup.task.loss,
-            sj.scale_by_discounted_rss if several else optimizers.base(setup.base, setup.weight_decay),
-            setup.phases if len(setup.phases) > 1 else setup.phases[0],
+            sj.scale_by_discounted_rss if adagrad else optimizers.base(setup.base, setup.weight_decay),
+            setup.phases if len(setup.phases) > 1 else next(iter(setup.phases)),
             cover=_cover(setup),
-            hyperparameters={"alpha": setup.alphas} if several else None,
+            hyperparameters={"alpha": setup.alphas} if adagrad else None,
             rounds=setup.rounds,
             combine=setup.combine,
             Q=setup.Q,
@@ -304,9 +311,7 @@ def _search(setup: Setup) -> Method:
 
     def trainer() -> Trainer:
         transformation = optimizers.base(setup.base, setup.weight_decay)
-        sweep = sj.Sweep(
-            setup.task.loss, transformation, setup.phases, setup.transitions, placement=setup.placement
-        )
+        sweep = sj.Sweep(setup.task.loss, transformation, setup.phases, setup.transitions, placement=setup.placement)
         return Search(setup.task, sweep)
 
     about = f"All {count} step schedules with {base}, common beginnings trained once."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -59,7 +60,9 @@ class Offline(Study):
     """What the offline studies share: epochs, transitions, rates for each phase."""
 
     epochs: float = option(250.0, "Epochs of the full protocol.", above=0)
-    transitions: tuple[float, ...] = option((125.0, 200.0), "The epochs at which the second and third phase start.", above=0)
+    transitions: tuple[float, ...] = option(
+        (125.0, 200.0), "The epochs at which the second and third phase start.", above=0
+    )
     rates: tuple[float, ...] = option(RATES, "Candidate learning rates of the first phase.", above=0)
     divide: float = option(1.0, "What candidates are divided by from each phase to the next.", least=1)
     base: str = option("adagrad", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES))
@@ -107,7 +110,7 @@ class Offline(Study):
         rounds = round(self.epochs * self.scale * steps_per_epoch)
         transitions = tuple(round(epoch * self.scale * steps_per_epoch) for epoch in self.transitions)
         edges = (0, *transitions, rounds)
-        if any(late - early < 1 for early, late in zip(edges, edges[1:], strict=False)):
+        if any(late - early < 1 for early, late in pairwise(edges)):
             raise BadSetting(
                 "scale",
                 f"scale {self.scale:g} leaves phases without a step: {rounds} steps, transitions at {transitions}",
@@ -119,7 +122,7 @@ class Offline(Study):
         task: Task,
         steps_per_epoch: int,
         feed: Any,
-        exam: Sequence[ExamBatch],
+        exam: Iterable[ExamBatch],
         plan: dict[str, Any],
     ) -> Course:
         """The course, once the data are open."""
@@ -149,9 +152,7 @@ class Offline(Study):
             "about": f"{self.summary} {rounds} steps ({rounds / steps_per_epoch:.3g} epochs), phases start at "
             f"{', '.join(map(str, transitions)) or 'no step'}; {len(schedules.product(self.phases))} step schedules.",
         }
-        return Course(
-            setup, feed, lambda step: exam, measures(rounds, steps_per_epoch, transitions), shared | plan
-        )
+        return Course(setup, feed, lambda step: exam, measures(rounds, steps_per_epoch, transitions), shared | plan)
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class InMemory(Offline):
             task,
             max(1, len(train) // self.batch),
             lambda seed: resident(train, self.batch, seed, self.augment, stats),
-            Exams(test, *stats),  # pyright: ignore[reportArgumentType]
+            Exams(test, *stats),
             {"data": facts_about(dataset, len(train), len(test))},
         )
 
@@ -217,8 +218,12 @@ class Sst2(InMemory):
     needs_data: ClassVar[str] = "SST-2: a folder with train.tsv and dev.tsv, or an archive of one"
 
     epochs: float = option(25.0, "Epochs of the full protocol.", above=0)
-    transitions: tuple[float, ...] = option((15.0, 20.0), "The epochs at which the second and third phase start.", above=0)
-    base: str = option("momentum", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES))
+    transitions: tuple[float, ...] = option(
+        (15.0, 20.0), "The epochs at which the second and third phase start.", above=0
+    )
+    base: str = option(
+        "momentum", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES)
+    )
     weight_decay: float = option(3e-6, "How much of the parameters is added to gradients.", least=0)
     batch: int = option(64, "Examples in a batch.", least=1)
     embedding: int = option(300, "Numbers of a word's vector.", least=1)
@@ -246,9 +251,12 @@ class DigitsOffline(InMemory):
     name: ClassVar[str] = "digits-offline"
     title: ClassVar[str] = "125 schedules against one run, digits"
     summary: ClassVar[str] = "The offline protocol on scikit-learn's digits with a small network: no data needed."
+    takes_data: ClassVar[bool] = False
 
     epochs: float = option(20.0, "Epochs of the full protocol.", above=0)
-    transitions: tuple[float, ...] = option((10.0, 16.0), "The epochs at which the second and third phase start.", above=0)
+    transitions: tuple[float, ...] = option(
+        (10.0, 16.0), "The epochs at which the second and third phase start.", above=0
+    )
     batch: int = option(64, "Examples in a batch.", least=1)
     width: int = option(16, "Width of the network's first layer.", least=1)
     placement: str = option("map", HELP["placement"], choices=("map", "scan"))
@@ -313,13 +321,21 @@ class ImageNet(Offline):
     name: ClassVar[str] = "imagenet"
     title: ClassVar[str] = "125 schedules against one run, ImageNet"
     summary: ClassVar[str] = "Offline: an image folder of ImageNet's shape; ResNet-50; SGD with Nesterov momentum."
-    needs_data: ClassVar[str] = "an image folder with train/CLASS and val/CLASS, as ImageNet has it, or an archive of one"
+    needs_data: ClassVar[str] = (
+        "an image folder with train/CLASS and val/CLASS, as ImageNet has it, or an archive of one"
+    )
 
     epochs: float = option(100.0, "Epochs of the full protocol.", above=0)
-    transitions: tuple[float, ...] = option((50.0, 75.0), "The epochs at which the second and third phase start.", above=0)
-    rates: tuple[float, ...] = option((0.2, 0.4, 0.6, 0.8, 1.0), "Candidate learning rates of the first phase.", above=0)
+    transitions: tuple[float, ...] = option(
+        (50.0, 75.0), "The epochs at which the second and third phase start.", above=0
+    )
+    rates: tuple[float, ...] = option(
+        (0.2, 0.4, 0.6, 0.8, 1.0), "Candidate learning rates of the first phase.", above=0
+    )
     divide: float = option(10.0, "What candidates are divided by from each phase to the next.", least=1)
-    base: str = option("nesterov", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES))
+    base: str = option(
+        "nesterov", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES)
+    )
     batch: int = option(1024, "Images in a batch.", least=1)
     width: int = option(64, "Width of the network's first layer.", least=1)
     size: int = option(224, "Side of the crops that the network sees, in pixels.", least=8, most=1024)
@@ -331,7 +347,7 @@ class ImageNet(Offline):
         train, val = folder.train, folder.val
         if self.examples:
             train, val = train.first(self.examples), val.first(self.examples)
-        crops = centre_crops(val, self.size, cache=self.cache, tell=tell)
+        crops, seen = centre_crops(val, folder.classes, self.size, cache=self.cache, tell=tell)
         task = Task(
             ResNet50(classes=len(folder.classes), width=self.width, dtype=self.dtype),
             np.zeros((1, self.size, self.size, 3), np.float32),
@@ -354,6 +370,6 @@ class ImageNet(Offline):
             task,
             max(1, len(train.paths) // self.batch),
             feed,
-            StreamedExam(crops, IMAGENET_STATS, batch=min(250, self.batch)),  # pyright: ignore[reportArgumentType]
-            {"data": facts | {"classes": list(folder.classes)} | folder.facts},
+            StreamedExam(crops, IMAGENET_STATS, batch=min(250, self.batch)),
+            {"data": facts | {"classes": list(folder.classes)} | folder.facts | {"test_images": seen}},
         )

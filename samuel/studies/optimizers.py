@@ -176,7 +176,7 @@ _BASES = (
         "Momentum whose matrices are made orthogonal, a Shampoo without memory, scaled to take Adam's learning rates; "
         "vectors and word vectors go to Adam.",
         "Jordan 2024; Liu et al. 2025",
-        rate=0.001,
+        rate=0.005,
         needs_shapes=True,
     ),
 )

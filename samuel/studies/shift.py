@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -65,9 +65,7 @@ class Shift(Study):
         "CIFAR-10: the folder of its binary files, an image folder train/CLASS, test/CLASS, or an archive of either"
     )
 
-    methods: tuple[str, ...] = option(
-        ("samuel", "samuel-linear", "baselines", "peers"), HELP["methods"]
-    )
+    methods: tuple[str, ...] = option(("samuel", "samuel-linear", "baselines", "peers"), HELP["methods"])
     rounds: int = option(25_600, "Rounds of the full protocol.", least=10)
     shift: int = option(17_000, "The round at which the classes change.", least=5)
     windows: tuple[int, ...] = option(
@@ -92,8 +90,9 @@ class Shift(Study):
             raise BadSetting("shift", f"shift must come before the last of {self.rounds} rounds, got {self.shift}")
         if len(self.first) != len(self.then):
             raise BadSetting(
-                "then", f"then must have as many classes as first, {len(self.first)}: the network has one output for "
-                f"each; got {len(self.then)}"
+                "then",
+                f"then must have as many classes as first, {len(self.first)}: the network has one output for "
+                f"each; got {len(self.then)}",
             )
         both = set(self.first) & set(self.then)
         if both:
@@ -159,7 +158,7 @@ class Shift(Study):
         return Course(
             setup,
             feed=lambda seed: Shifted(*(resident(one, self.batch, seed, None, stats) for one in trains), shift=shift),
-            exam=lambda step: exams[step > shift],  # pyright: ignore[reportReturnType]
+            exam=lambda step: exams[step > shift],
             measures=measures(rounds, shift, windows),
             plan={
                 "about": self._about(rounds, shift),
@@ -194,10 +193,9 @@ class Digits(Shift):
     title: ClassVar[str] = "A shift without notice, digits"
     summary: ClassVar[str] = "The same on scikit-learn's digits (5-9, then 0-4) with a small network: no data needed."
     needs_data: ClassVar[str] = ""
+    takes_data: ClassVar[bool] = False
 
-    methods: tuple[str, ...] = option(
-        ("samuel", "samuel-linear", "baselines"), HELP["methods"]
-    )
+    methods: tuple[str, ...] = option(("samuel", "samuel-linear", "baselines"), HELP["methods"])
     rounds: int = option(768, "Rounds of the full protocol.", least=10)
     shift: int = option(512, "The round at which the classes change.", least=5)
     windows: tuple[int, ...] = option((10, 50, 100), "Rounds after the shift over which accuracy is averaged.", least=1)

@@ -29,7 +29,9 @@ class Stability(WithinAnother):
     title: ClassVar[str] = "The same result whatever it is told"
     summary: ClassVar[str] = "18 runs of the paper's SAMUEL with other numbers of history decays and of step sizes."
 
-    decays: tuple[int, ...] = option((2, 3, 6), f"How many history decays; known are {', '.join(map(str, ALPHAS))}.", least=1)
+    decays: tuple[int, ...] = option(
+        (2, 3, 6), f"How many history decays; known are {', '.join(map(str, ALPHAS))}.", least=1
+    )
     step_sizes: tuple[int, ...] = option(
         (5, 10, 15, 20, 25, 30), "How many step sizes eta the weights are kept with.", least=1, most=60
     )

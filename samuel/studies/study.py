@@ -8,7 +8,7 @@ paper's two protocols), and name it in `samuel.studies.catalogue`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -23,7 +23,6 @@ from samuel.studies.data import Dataset, Split
 from samuel.studies.data import Tell as TellData
 from samuel.studies.data.batches import Exam, Resident, statistics
 from samuel.studies.methods import Method, Setup
-from samuel.studies.models import Task
 from samuel.studies.settings import BadSetting, Settings, option
 from samuel.studies.trainers import ExamBatch, Trainer
 from samuel.studies.training import Feed, Lesson, Trial
@@ -48,7 +47,7 @@ class Course(NamedTuple):
     setup: Setup
     feed: Callable[[int], Feed]
     """The batches that a seed gives."""
-    exam: Callable[[int], Sequence[ExamBatch]]
+    exam: Callable[[int], Iterable[ExamBatch]]
     """The exam that is due when so many steps are complete."""
     measures: Sequence[int]
     plan: dict[str, Any]
@@ -64,7 +63,9 @@ class Study(Settings):
     summary: ClassVar[str]
     """One sentence for lists."""
     needs_data: ClassVar[str] = ""
-    """What `--data` must be; empty where the data come with a library."""
+    """What `--data` must be; empty where it need not be given."""
+    takes_data: ClassVar[bool] = True
+    """False where the data come with a library."""
 
     methods: tuple[str, ...] = option(
         ("samuel",),
@@ -74,7 +75,10 @@ class Study(Settings):
     seeds: int = option(3, "How many seeds every method is trained with.", least=1, most=1000)
     first_seed: int = option(0, "The first of the seeds.", least=0, most=10**6)
     scale: float = option(
-        1.0, "A fraction of the full protocol: rounds, transitions and the shortest block shrink together.", above=0, most=1
+        1.0,
+        "A fraction of the full protocol: rounds, transitions and the shortest block shrink together.",
+        above=0,
+        most=1,
     )
     data: Path | None = option(None, "Where the data are.")
     cache: Path | None = option(
@@ -102,6 +106,8 @@ class Study(Settings):
             found = named.parse(name)
             if found is not None and found.schedule == "step":
                 self._check_step(name, found)
+        if self.data is not None and not self.takes_data:
+            raise BadSetting("data", f"data: the study {self.name} brings its own, got {self.data}")
         if self.needs_data and self.data is None:
             raise BadSetting("data", f"data is missing: give {self.needs_data}")
         if self.data is not None and not self.data.exists():
@@ -163,7 +169,7 @@ class Study(Settings):
                         lesson=_lesson(trainer, feeds, course.exam, seed),
                     )
                 )
-                rows.append(_row(trials[-1], trainer) | method.extra)
+                rows.append({**_row(trials[-1], trainer), **method.extra})
         plan = {
             "study": self.name,
             "title": self.title,
@@ -196,7 +202,7 @@ class _Feeds:
 
 
 def _lesson(
-    trainer: Trainer, feeds: _Feeds, exam: Callable[[int], Sequence[ExamBatch]], seed: int
+    trainer: Trainer, feeds: _Feeds, exam: Callable[[int], Iterable[ExamBatch]], seed: int
 ) -> Callable[[], Lesson]:
     return lambda: Lesson(trainer, feeds(seed), exam, jax.random.key(seed))
 

@@ -38,3 +38,12 @@ def number(value: float | None, digits: int = 3) -> str:
     if -5 < size < 7:
         return f"{value:.{max(0, digits - 1 - size)}f}".replace("-", "−")
     return f"{value:.{digits - 1}e}".replace("-", "−")
+
+
+def plain(value: float | None) -> float | None:
+    """A number for JSON: six significant digits, and None for what JSON has no word for.
+
+    >>> plain(0.123456789), plain(math.nan)
+    (0.123457, None)
+    """
+    return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None

@@ -124,9 +124,7 @@ class Compiled:
         self.optimizer = optax.with_extra_args_support(optimizer)
         self.evaluate = evaluate
 
-        def step(
-            state: SingleState, batch: Batch, round: jax.Array, rate: jax.Array
-        ) -> tuple[SingleState, jax.Array]:
+        def step(state: SingleState, batch: Batch, round: jax.Array, rate: jax.Array) -> tuple[SingleState, jax.Array]:
             key = jax.random.fold_in(state.key, round)
 
             def loss_of(params: Any) -> tuple[jax.Array, Any]:
@@ -220,8 +218,9 @@ class Population(Trainer):
     def __init__(self, task: Task, engine: sj.Experts, levels: tuple[int | None, ...]) -> None:
         self.task, self.engine, self.levels = task, engine, levels
         listed = engine.candidates["learning_rate"]
-        self.rates = tuple(dict.fromkeys(listed))
-        self._columns = np.array([self.rates.index(rate) for rate in listed])
+        rates = tuple(dict.fromkeys(listed))
+        self.rates = rates
+        self._columns = np.array([rates.index(rate) for rate in listed])
         self.gradients = self.networks = engine.count
         self._judge = jax.jit(lambda found, batch: _judged(task, found.params, found.model_state, batch))
 
@@ -241,7 +240,7 @@ class Population(Trainer):
 
     def facts(self, state: PopulationState, round: int) -> dict[str, Any]:
         p = np.asarray(state.experts.p)
-        weights = np.zeros((len(p), len(self.rates)))
+        weights = np.zeros((len(p), 1 + self._columns.max()))
         np.add.at(weights.T, self._columns, p.T)
         return {"rate": float(state.rate), "weights": weights.tolist()}
 

@@ -230,9 +230,7 @@ def train(
 _add = jax.jit(jnp.add)
 
 
-def _begin(
-    run: Run, trainer: Trainer, key: jax.Array, checkpoints: Checkpoints
-) -> tuple[int, Any, Any, int, int]:
+def _begin(run: Run, trainer: Trainer, key: jax.Array, checkpoints: Checkpoints) -> tuple[int, Any, Any, int, int]:
     """Step, state, sum of losses since the last measurement, their number, and the step of that measurement."""
     latest = checkpoints.latest
     if latest is None:
@@ -242,7 +240,7 @@ def _begin(
     if not whole:
         raise DamagedRun(
             f"{run.metrics.path} is not as it was when the checkpoint of step {latest} was written, so neither can be "
-            f"trusted. Nothing was changed. `samuel resume --repair {run.folder}` trains this trial again from its start"
+            f"trusted. Nothing was changed. `samuel resume --repair {run.folder}` trains it again from its start"
         )
     like = {"state": trainer.init(key, latest), "total": _no_loss(trainer, latest), "since": 0, "measured": 0}
     step, found = checkpoints.restore(like=like)

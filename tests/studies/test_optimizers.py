@@ -9,14 +9,20 @@ import optax
 import pytest
 from sklearn.datasets import load_digits
 
-from samuel.jax.bases import resolve
 from samuel.studies.optimizers import BASES, PEERS, base, direction, peer, scale_by_wngrad
 
-PARAMS = {
-    "conv": {"kernel": jnp.linspace(-1, 1, 72).reshape(3, 3, 2, 4) ** 3, "bias": jnp.linspace(0.1, 1, 4)},
-    "dense": {"kernel": jnp.cos(jnp.arange(12.0)).reshape(4, 3)},
-    "embedding": jnp.sin(jnp.arange(10.0)).reshape(5, 2),
-}
+# Arrays of NumPy, so that nothing is compiled for what is not tested.
+SHAPES = {"conv": {"kernel": (3, 3, 2, 4), "bias": (4,)}, "dense": {"kernel": (4, 3)}, "embedding": (5, 2)}
+
+
+def drawn(seed):
+    dice = np.random.default_rng(seed)
+    is_shape = lambda node: isinstance(node, tuple)  # noqa: E731
+    return jax.tree.map(lambda shape: dice.normal(size=shape).astype(np.float32), SHAPES, is_leaf=is_shape)
+
+
+PARAMS = drawn(100)
+GRADIENTS = [drawn(step) for step in range(3)]
 # What optax calls the complete optimizer.
 COMPLETE = {
     "sgd": optax.sgd,
@@ -30,21 +36,21 @@ COMPLETE = {
 }
 
 
-def gradients(step):
-    return jax.tree.map(lambda leaf: jnp.sin(3.0 * leaf + step) + 0.1, PARAMS)
+def directions(*transformations):
+    """What each makes of the three gradients, one after the other."""
 
+    @jax.jit
+    def run(gradients):
+        def step(states, gradient):
+            found = [one.update(gradient, state, PARAMS) for one, state in zip(transformations, states, strict=True)]
+            return [state for _, state in found], [given for given, _ in found]
 
-def three_directions(transformation):
-    state, found = transformation.init(PARAMS), []
-    update = jax.jit(transformation.update)
-    for step in range(3):
-        given, state = update(gradients(step), state, PARAMS)
-        found.append(given)
-    return found
+        return jax.lax.scan(step, [one.init(PARAMS) for one in transformations], gradients)[1]
+
+    return jax.device_get(run(jax.tree.map(lambda *leaves: np.stack(leaves), *GRADIENTS)))
 
 
 def assert_close(tree, expected, **limits):
-    assert jax.tree.structure(tree) == jax.tree.structure(expected)
     jax.tree.map(partial(np.testing.assert_allclose, **limits), tree, expected)
 
 
@@ -52,7 +58,7 @@ def assert_close(tree, expected, **limits):
 def digits():
     """Softmax regression, a convex problem: its loss, its accuracy, and where to begin."""
     inputs, labels = load_digits(return_X_y=True)
-    inputs, labels = jnp.asarray(inputs[:500] / 16, jnp.float32), jnp.asarray(labels[:500])
+    inputs, labels = np.asarray(inputs[:500] / 16, np.float32), labels[:500]
 
     def scores(params):
         return inputs @ params["kernel"] + params["bias"]
@@ -61,41 +67,47 @@ def digits():
         return optax.softmax_cross_entropy_with_integer_labels(scores(params), labels).mean()
 
     def accuracy(params):
-        return float((scores(params).argmax(-1) == labels).mean())
+        return np.mean(np.argmax(scores(jax.device_get(params)), -1) == labels)
 
-    return loss, accuracy, {"kernel": jnp.zeros((64, 10)), "bias": jnp.zeros(10)}
+    kernel = 0.1 * np.random.default_rng(0).normal(size=(64, 10)).astype(np.float32)
+    return jax.jit(loss), accuracy, {"kernel": kernel, "bias": np.zeros(10, np.float32)}
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_every_base_learns_at_the_rate_it_comes_with(digits, name):
+def test_every_base_learns_at_the_rate_it_comes_with_as_optaxs_optimizer_does(digits, name):
     loss, accuracy, params = digits
-    transformation, rate = direction(name), BASES[name].rate
+    rate, ours, theirs = BASES[name].rate, direction(name), COMPLETE.get(name, optax.sgd)(BASES[name].rate)
 
-    def step(carry, _):
-        params, state = carry
-        uphill, state = transformation.update(jax.grad(loss)(params), state, params)
-        return (jax.tree.map(lambda p, d: p - rate * d, params, uphill), state), None
+    @jax.jit
+    def run(params):
+        def step(carry, _):
+            (ours_at, ours_state), (theirs_at, theirs_state) = carry
+            uphill, ours_state = ours.update(jax.grad(loss)(ours_at), ours_state, ours_at)
+            ours_at = jax.tree.map(lambda p, d: p - rate * d, ours_at, uphill)
+            downhill, theirs_state = theirs.update(jax.grad(loss)(theirs_at), theirs_state, theirs_at)
+            return ((ours_at, ours_state), (optax.apply_updates(theirs_at, downhill), theirs_state)), None
 
-    (params, _), _ = jax.jit(lambda carry: jax.lax.scan(step, carry, length=100))((params, transformation.init(params)))
-    assert accuracy(params) > 0.7
-    assert float(loss(params)) < 0.95 * np.log(10)
+        start = (params, ours.init(params)), (params, theirs.init(params))
+        (ours_end, _), (theirs_end, _) = jax.lax.scan(step, start, length=100)[0]
+        return ours_end, theirs_end
+
+    ours_end, theirs_end = run(params)
+    assert accuracy(ours_end) > 0.5
+    assert loss(ours_end) < 0.9 * loss(params)
+    if name in COMPLETE:
+        assert_close(ours_end, theirs_end, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", COMPLETE)
-def test_a_base_times_a_rate_is_optaxs_optimizer(name):
-    expected = three_directions(COMPLETE[name](0.05))
-    for uphill, downhill in zip(three_directions(direction(name)), expected, strict=True):
-        assert_close(jax.tree.map(lambda leaf: -0.05 * leaf, uphill), downhill, rtol=1e-5, atol=1e-8)
+def test_the_bases_that_are_not_optaxs_under_their_own_name_are_few():
+    assert set(BASES) - set(COMPLETE) == {"wngrad", "muon"}
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_samuel_takes_every_base(name):
-    transformation = resolve(direction(name))
+def test_the_state_of_a_base_keeps_its_shapes_as_compiled_loops_need_it(name):
+    transformation = direction(name)
     before = jax.eval_shape(transformation.init, PARAMS)
     uphill, after = jax.eval_shape(transformation.update, PARAMS, before, PARAMS)
-    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), before) == jax.tree.map(
-        lambda leaf: (leaf.shape, leaf.dtype), after
-    )
+    assert before == after
     assert jax.tree.map(jnp.shape, uphill) == jax.tree.map(jnp.shape, PARAMS)
 
 
@@ -104,68 +116,65 @@ def test_bases_say_whether_they_care_for_shapes(name):
     def packed(tree):
         return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
 
-    transformation = direction(name)
-    apart, _ = transformation.update(gradients(0), transformation.init(PARAMS), PARAMS)
-    vector = packed(PARAMS)
-    together, _ = transformation.update(packed(gradients(0)), transformation.init(vector), vector)
-    assert np.allclose(packed(apart), together, rtol=1e-4) != BASES[name].needs_shapes
+    def first(gradient, params):
+        return direction(name).update(gradient, direction(name).init(params), params)[0]
+
+    @jax.jit
+    def both(gradient, params):
+        return packed(first(gradient, params)), first(packed(gradient), packed(params))
+
+    assert np.allclose(*both(GRADIENTS[0], PARAMS), rtol=1e-4) != BASES[name].needs_shapes
 
 
 @pytest.mark.parametrize("name", ["muon", "adafactor", "wngrad"])
 def test_bases_that_mix_numbers_do_not_mix_networks(name):
-    transformation = direction(name)
+    @jax.jit
+    def first(gradient):
+        return direction(name).update(gradient, direction(name).init(PARAMS), PARAMS)[0]
 
-    def first(gradients):
-        return transformation.update(gradients, transformation.init(PARAMS), PARAMS)[0]
-
-    several = [gradients(step) for step in range(2)]
-    together = jax.jit(jax.vmap(first))(jax.tree.map(lambda *leaves: jnp.stack(leaves), *several))
-    for number, one in enumerate(several):
-        assert_close(jax.tree.map(lambda leaf, n=number: leaf[n], together), first(one), rtol=1e-4, atol=1e-5)
+    together = jax.vmap(first)(jax.tree.map(lambda *leaves: np.stack(leaves), *GRADIENTS))
+    for number, gradient in enumerate(GRADIENTS):
+        one = jax.tree.map(lambda leaf, number=number: leaf[number], jax.device_get(together))
+        assert_close(one, first(gradient), rtol=1e-4, atol=1e-5)
 
 
 def test_wngrad_is_the_papers():
     # b = 1; |g|^2 = 4, b = 1 + 4 = 5, g / b = (2, 0) / 5; then |g|^2 = 25, b = 5 + 25 / 5 = 10, (3, 4) / 10.
+    def pair(x, y):
+        return {"x": np.array([x], np.float32), "y": np.array([y], np.float32)}
+
     transformation = scale_by_wngrad()
-    params = {"x": jnp.zeros(1), "y": jnp.zeros(1)}
-    state = transformation.init(params)
-    first, state = transformation.update({"x": jnp.array([2.0]), "y": jnp.array([0.0])}, state)
-    second, state = transformation.update({"x": jnp.array([3.0]), "y": jnp.array([4.0])}, state)
-    assert_close(first, {"x": [0.4], "y": [0.0]}, rtol=1e-6)
-    assert_close(second, {"x": [0.3], "y": [0.4]}, rtol=1e-6)
+    first, state = transformation.update(pair(2.0, 0.0), transformation.init(pair(0.0, 0.0)))
+    second, state = transformation.update(pair(3.0, 4.0), state)
+    assert_close(first, pair(0.4, 0.0), rtol=1e-6)
+    assert_close(second, pair(0.3, 0.4), rtol=1e-6)
     assert float(state.scale) == 10.0
 
 
 def test_muon_makes_matrices_orthogonal_and_those_of_convolutions_too():
-    uphill = three_directions(direction("muon"))[0]
-    for kernel, gradient in [
-        (uphill["dense"]["kernel"], gradients(0)["dense"]["kernel"]),
-        (uphill["conv"]["kernel"].reshape(18, 4), gradients(0)["conv"]["kernel"].reshape(18, 4)),
-    ]:
-        # 0.2 sqrt(larger side) gives entries of the size of Adam's steps; Newton-Schulz is only roughly orthogonal.
+    (uphill,) = directions(direction("muon"))
+    for layer in ("dense", "conv"):
+        inputs_by_outputs = (-1, SHAPES[layer]["kernel"][-1])
+        kernel = uphill[layer]["kernel"][0].reshape(inputs_by_outputs)
+        # 0.2 sqrt(larger side) gives entries of the size of Adam's. Five Newton-Schulz steps are only roughly there.
         values = np.linalg.svd(kernel, compute_uv=False) / (0.2 * np.sqrt(max(kernel.shape)))
-        assert np.all((values > 0.3) & (values < 1.3))
-        assert np.ptp(np.linalg.svd(gradient, compute_uv=False)) > 1.0
-        assert float((kernel * gradient).sum()) > 0
+        assert np.all((values > 0.65) & (values < 1.2))
+        assert np.vdot(kernel, GRADIENTS[0][layer]["kernel"].reshape(inputs_by_outputs)) > 0
 
 
 def test_muon_leaves_vectors_and_word_vectors_to_adam():
-    uphill = three_directions(direction("muon"))
-    expected = three_directions(optax.scale_by_adam(nesterov=True))
-    for found, adam in zip(uphill, expected, strict=True):
-        np.testing.assert_allclose(found["conv"]["bias"], adam["conv"]["bias"], rtol=1e-5)
-        np.testing.assert_allclose(found["embedding"], adam["embedding"], rtol=1e-5)
+    found, adam = directions(direction("muon"), optax.scale_by_adam(nesterov=True))
+    np.testing.assert_allclose(found["conv"]["bias"], adam["conv"]["bias"], rtol=1e-5)
+    np.testing.assert_allclose(found["embedding"], adam["embedding"], rtol=1e-5)
 
 
 def test_weight_decay_goes_through_the_base_like_a_gradient():
-    decayed = three_directions(base("adam", weight_decay=0.1))
-    state, by_hand = direction("adam").init(PARAMS), []
-    for step in range(3):
-        summed = jax.tree.map(lambda g, p: g + 0.1 * p, gradients(step), PARAMS)
-        given, state = direction("adam").update(summed, state, PARAMS)
-        by_hand.append(given)
-    for found, expected in zip(decayed, by_hand, strict=True):
-        assert_close(found, expected, rtol=1e-5, atol=1e-7)
+    def decay(gradient, state, params):
+        return direction("adam").update(jax.tree.map(lambda g, p: g + 0.1 * p, gradient, params), state)
+
+    by_hand = optax.GradientTransformation(direction("adam").init, decay)
+    found, expected = directions(base("adam", weight_decay=0.1), by_hand)
+    assert_close(found, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_clipping_shortens_long_gradients_only_and_comes_before_weight_decay():
@@ -188,9 +197,12 @@ def trained(found, loss, params, rounds):
         updates, state = optimizer.update(gradient, state, params, **extra)
         return (optax.apply_updates(params, updates), state), None
 
-    run = jax.jit(lambda carry: jax.lax.scan(step, carry, length=rounds)[0])
-    params, state = run((params, optimizer.init(params)))
-    return found.evaluate(state, params), state
+    @jax.jit
+    def run(params):
+        params, state = jax.lax.scan(step, (params, optimizer.init(params)), length=rounds)[0]
+        return found.evaluate(state, params), state
+
+    return run(params)
 
 
 @pytest.mark.parametrize("name", PEERS)
@@ -198,26 +210,17 @@ def test_every_peer_lowers_a_convex_loss_from_its_defaults(digits, name):
     loss, accuracy, params = digits
     found = peer(name)
     after, state = trained(found, loss, params, rounds=600)
-    assert float(loss(after)) < 0.5 * np.log(10)
+    assert loss(after) < 0.5 * loss(params)
     assert accuracy(after) > 0.9
     if found.rate is not None:
         assert 0 < float(found.rate(state)) < 100
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_a_compiled_step_may_write_into_the_memory_of_a_peers_first_state(name):
-    found = peer(name)
-    optimizer = found.make(10)
-    params = jax.tree.map(jnp.copy, PARAMS)
-    state = optimizer.init(params)
-    extra = {"value": jnp.array(1.0)} if found.needs_value else {}
-
-    def step(params, state):
-        updates, state = optimizer.update(gradients(0), state, params, **extra)
-        return optax.apply_updates(params, updates), state
-
-    params, state = jax.jit(step, donate_argnums=(0, 1))(params, state)
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(params))
+def test_the_first_state_of_a_peer_shares_no_memory_so_that_compiled_steps_may_write_into_it(name):
+    params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}
+    arrays = jax.tree.leaves((params, peer(name).make(10).init(params)))
+    assert len({array.unsafe_buffer_pointer() for array in arrays}) == len(arrays)
 
 
 @pytest.mark.parametrize("name", ["dog", "dowg", "momo"])

@@ -4,6 +4,7 @@ digits       scikit-learn's digits, with nothing to download
 cifar10      CIFAR-10, from its binary files, an image folder, or an archive of either
 folders      image folders shaped like ImageNet
 sst2         SST-2, with a vocabulary from its training split
+sources      the files of a folder or an archive, under the same names
 unpack       archives, unpacked with nothing outside their folder
 cache        decoded arrays on the disk, beside their checksums
 decoding     image files to arrays, in worker processes

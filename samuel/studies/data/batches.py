@@ -100,13 +100,18 @@ def statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """
     if split.inputs.dtype != np.uint8:
         raise ValueError(f"only images have statistics; these inputs are {split.inputs.dtype}, tokens")
+    if not len(split):
+        raise ValueError("there are no images to take the mean of")
     channels = split.inputs.shape[-1]
-    total, squares = np.zeros(channels, np.uint64), np.zeros(channels, np.uint64)
-    rows = max(1, 2**24 // max(1, split.inputs[0].size))  # a share at a time: it may be larger than the memory
+    pixels = split.inputs[0].size
+    # By place in the image first, which adds long rows to one another, and by channel at the end.
+    total, squares = np.zeros(pixels, np.uint64), np.zeros(pixels, np.uint64)
+    rows = max(1, 2**22 // pixels)  # a share at a time: it may be larger than the memory
     for first in range(0, len(split), rows):
-        share = np.asarray(split.inputs[first : first + rows]).reshape(-1, channels).astype(np.uint32)
+        share = np.asarray(split.inputs[first : first + rows]).reshape(-1, pixels).astype(np.uint32)
         total += share.sum(0, dtype=np.uint64)
         squares += np.square(share, out=share).sum(0, dtype=np.uint64)
+    total, squares = total.reshape(-1, channels).sum(0), squares.reshape(-1, channels).sum(0)
     count = split.inputs.size // channels
     mean = total / count
     deviation = np.sqrt(np.maximum(squares / count - mean**2, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from samuel.studies.data import MIXED, Dataset, Split, Tell, permutation
-from samuel.studies.data.cache import cached, file_state, listing_state
+from samuel.studies.data.cache import cached
 from samuel.studies.data.decoding import decode_files
-from samuel.studies.data.folders import FOLDERS, existing, inner_folder, split_files
-from samuel.studies.data.unpack import unpack
+from samuel.studies.data.folders import SPLITS, split_files
+from samuel.studies.data.sources import Source, existing, open_source, state_of
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 """In the official order."""
@@ -23,6 +22,7 @@ RECORD = 1 + 3 * SIDE * SIDE
 """Bytes of an image in the binary files: its label, then all of its red, all of its green, all of its blue."""
 BINARY = {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test": ("test_batch.bin",)}
 PICKLED = ("data_batch_1", "test_batch", "batches.meta", "cifar-10-batches-py")
+WANTED = (*BINARY["train"], *BINARY["test"], *SPLITS, *PICKLED)
 RIGHT = (
     "CIFAR-10 is the folder of its binary files (data_batch_1.bin ... test_batch.bin) or their archive "
     "cifar-10-binary.tar.gz, or an image folder with train/airplane/*.png ... test/truck/*.png"
@@ -56,16 +56,11 @@ def cifar10(
     path = existing(path, RIGHT)
 
     def build(folder: Path) -> dict[str, Any]:
-        if path.is_dir():
-            return _decoded(_root(path, path), path, folder, tell)
-        unpacked = unpack(path, folder / "unpacked", tell=tell)
-        try:
-            return _decoded(_root(unpacked, path), path, folder, tell)
-        finally:
-            shutil.rmtree(unpacked)
+        source = open_source(path, WANTED, tell=tell)
+        _refuse_others(source)
+        return _from_binary(source, folder, tell) if _is_binary(source) else _from_images(source, folder, tell)
 
-    state = _folder_state(_root(path, path)) if path.is_dir() else file_state(path)
-    entry = cached("cifar10", {"path": str(path)}, state, build, cache=cache, verify=verify)
+    entry = cached("cifar10", {"path": str(path)}, state_of(path, WANTED), build, cache=cache, verify=verify)
     arrays = entry.arrays
     return Dataset(
         name="CIFAR-10",
@@ -76,43 +71,26 @@ def cifar10(
     )
 
 
-def _root(tree: Path, source: Path) -> Path:
-    """The folder that has the splits in it; raises if there is none, or if they are pickles."""
-    splits = [name for names in FOLDERS.values() for name in names]
-    binary = [*BINARY["train"], *BINARY["test"]]
-    root = inner_folder(tree, [*binary, *splits, *PICKLED])
-    present = {entry.name for entry in os.scandir(root)}
-    if not present & {*binary, *splits}:
-        if present & set(PICKLED):
-            raise ValueError(
-                f"{source} is the version of CIFAR-10 for Python, which is a pickle: reading one can run any program, "
-                f"so samuel does not. Get the binary version, cifar-10-binary.tar.gz, from the same place"
-            )
-        raise ValueError(f"{source} does not look like CIFAR-10: {RIGHT}")
-    return root
+def _refuse_others(source: Source) -> None:
+    """Raise if it is not CIFAR-10, or if it is the version that is a pickle."""
+    if _is_binary(source) or source.top() & set(SPLITS):
+        return
+    if source.top():
+        raise ValueError(
+            f"{source.path} is the version of CIFAR-10 for Python, which is a pickle: reading one can run any program, "
+            f"so samuel does not. Get the binary version, cifar-10-binary.tar.gz, from the same place"
+        )
+    raise ValueError(f"{source.path} does not look like CIFAR-10: {RIGHT}")
 
 
-def _is_binary(root: Path) -> bool:
-    return any((root / name).exists() for names in BINARY.values() for name in names)
+def _is_binary(source: Source) -> bool:
+    return not source.top().isdisjoint(name for names in BINARY.values() for name in names)
 
 
-def _folder_state(root: Path) -> str:
-    if _is_binary(root):
-        names = [name for names in BINARY.values() for name in names if (root / name).exists()]
-    else:
-        names = [name for split in FOLDERS for name in split_files(root, split)[0]]
-    return listing_state(root, names)
-
-
-def _decoded(root: Path, source: Path, folder: Path, tell: Tell | None) -> dict[str, Any]:
-    """Write the arrays of both splits into a folder, and say what is in them."""
-    return _from_binary(root, folder, tell) if _is_binary(root) else _from_images(root, source, folder, tell)
-
-
-def _from_binary(root: Path, folder: Path, tell: Tell | None) -> dict[str, Any]:
+def _from_binary(source: Source, folder: Path, tell: Tell | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"form": "binary files", "damaged_count": 0, "damaged": []}
     for split, names in BINARY.items():
-        records = np.concatenate([_records(root / name) for name in names])
+        records = np.concatenate([_records(source, name) for name in names])
         records = records[permutation(len(records), MIXED)]
         images = records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
         facts[split] = _save(folder, split, np.ascontiguousarray(images), records[:, 0])
@@ -121,10 +99,11 @@ def _from_binary(root: Path, folder: Path, tell: Tell | None) -> dict[str, Any]:
     return facts
 
 
-def _records(path: Path) -> np.ndarray:
-    if not path.is_file():
+def _records(source: Source, name: str) -> np.ndarray:
+    path = source.describe(name)
+    if name not in source.names:
         raise FileNotFoundError(f"{path} is missing; {RIGHT}")
-    content = np.fromfile(path, np.uint8)
+    content = np.frombuffer(source.read(name), np.uint8)
     if not len(content) or len(content) % RECORD:
         raise ValueError(f"{path} is damaged: {len(content)} bytes are not a number of records of {RECORD} bytes")
     records = content.reshape(-1, RECORD)
@@ -137,15 +116,16 @@ def _records(path: Path) -> np.ndarray:
     return records
 
 
-def _from_images(root: Path, source: Path, folder: Path, tell: Tell | None) -> dict[str, Any]:
+def _from_images(source: Source, folder: Path, tell: Tell | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"form": "image files"}
     damaged = []
-    for split, found in (("train", split_files(root, "train")), ("test", split_files(root, "val"))):
+    for split, found in (("train", split_files(source, "train")), ("test", split_files(source, "val"))):
         names, labels, classes, _ = found
-        _refuse_other_classes(classes, source, split)
+        _refuse_other_classes(classes, source.path, split)
+        files = [source.file(name) for name in names]
         out = folder / f"{split}_inputs.npy"
         what = f"CIFAR-10, {split}"
-        labels, damage = decode_files(root, names, labels, classes, SIDE, out, crop=False, what=what, tell=tell)
+        labels, damage = decode_files(names, files, labels, classes, SIDE, out, crop=False, what=what, tell=tell)
         np.save(folder / f"{split}_labels.npy", labels)
         facts[split] = len(labels)
         damaged.append(damage)

@@ -7,6 +7,7 @@ of it today might not come tomorrow.
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import signal
@@ -51,47 +52,47 @@ class WrongSize(ValueError):
     """An image of another size than all should have; says which, and not which file it is."""
 
 
-def whole_image(path: str, size: tuple[int, int]) -> np.ndarray:
+def whole_image(file: str | bytes, size: tuple[int, int]) -> np.ndarray:
     """An image as it is, in RGB, if it has the size it should have.
 
     Args:
-        path: the file.
+        file: its path, or what is in it.
         size: width and height.
     """
-    with _opened(path) as image:
+    with _opened(file) as image:
         if image.size != size:
             raise WrongSize(f"{image.width} x {image.height} pixels instead of {size[0]} x {size[1]}")
         return _pixels(image)
 
 
-def centre_crop(path: str, size: int) -> np.ndarray:
+def centre_crop(file: str | bytes, size: int) -> np.ndarray:
     """The middle of an image, for a test: 7/8 of its shorter side, resized to a square.
 
     For a side of 224 that is to resize the shorter side to 256 and cut the centre out, in one step; and of an image
     of 128 pixels, a side of 112 is cut out without any resizing.
 
     Args:
-        path: the file.
+        file: its path, or what is in it.
         size: the side of the square.
     """
-    with _opened(path) as image:
+    with _opened(file) as image:
         side = CENTRE * min(image.size)
         left, top = (image.width - side) / 2, (image.height - side) / 2
         return _resized(image, (left, top, left + side, top + side), size)
 
 
-def random_crop(path: str, size: int, seeds: Sequence[int]) -> np.ndarray:
+def random_crop(file: str | bytes, size: int, seeds: Sequence[int]) -> np.ndarray:
     """A random part of an image, for training: 8 to 100 % of its area, of a ratio from 3:4 to 4:3, maybe flipped.
 
     If ten such parts do not fit into the image, it is the largest part in the middle whose ratio is allowed.
 
     Args:
-        path: the file.
+        file: its path, or what is in it.
         size: the side of the square that the part is resized to.
         seeds: what is drawn follows from these.
     """
     draws = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seeds))))
-    with _opened(path) as image:
+    with _opened(file) as image:
         box = _random_box(image.size, draws)
         pixels = _resized(image, box, size)
     return pixels[:, ::-1] if draws.random() < 0.5 else pixels
@@ -111,9 +112,9 @@ def _random_box(size: tuple[int, int], draws: np.random.Generator) -> tuple[floa
     return left, top, left + across, top + down
 
 
-def _opened(path: str) -> Image.Image:
+def _opened(file: str | bytes) -> Image.Image:
     try:
-        return Image.open(path, formats=FORMATS)
+        return Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS)
     except Exception as error:
         raise _damage(error) from error
 
@@ -197,8 +198,8 @@ def telling_of_killed_workers() -> Iterator[None]:
 
 
 def decode_files(
-    root: str | os.PathLike[str],
     names: Sequence[str],
+    files: Sequence[str | bytes],
     labels: np.ndarray,
     classes: Sequence[str],
     side: int,
@@ -214,8 +215,8 @@ def decode_files(
     If more than 1 % are damaged, or all of a class, `ValueError` names them.
 
     Args:
-        root: the folder that all files are in.
-        names: the files, from there.
+        names: what the files are called in messages.
+        files: the path of each, or what is in it.
         labels: of each.
         classes: the names of the labels.
         side: of the images.
@@ -230,7 +231,7 @@ def decode_files(
     """
     array = np.lib.format.open_memmap(out, "w+", np.uint8, (len(names), side, side, 3))
     chunks = [
-        (str(out), first, os.fspath(root), list(names[first : first + CHUNK]), side, crop)
+        (str(out), first, list(names[first : first + CHUNK]), list(files[first : first + CHUNK]), side, crop)
         for first in range(0, len(names), CHUNK)
     ]
     workers = min(workers or cores(), len(chunks))
@@ -296,14 +297,13 @@ def refuse_too_damaged(
 
 
 def _decode_chunk(
-    out: str, first: int, root: str, names: list[str], side: int, crop: bool
+    out: str, first: int, names: list[str], files: list[str | bytes], side: int, crop: bool
 ) -> tuple[int, dict[int, str]]:
     array = np.load(out, mmap_mode="r+", allow_pickle=False)
     damaged = {}
-    for number, name in enumerate(names, start=first):
-        path = os.path.join(root, name)
+    for number, (name, file) in enumerate(zip(names, files, strict=True), start=first):
         try:
-            array[number] = centre_crop(path, side) if crop else whole_image(path, (side, side))
+            array[number] = centre_crop(file, side) if crop else whole_image(file, (side, side))
         except Damaged as damage:
             damaged[number] = f"{name}: {damage}"
         except WrongSize as wrong:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,12 @@ import numpy as np
 from samuel.studies.data import MIXED, Tell, permutation
 from samuel.studies.data.cache import cached, file_state
 from samuel.studies.data.decoding import SUFFIXES
+from samuel.studies.data.sources import Source, existing, open_source
 from samuel.studies.data.unpack import unpack
 
 FOLDERS = {"train": ("train",), "val": ("val", "test", "validation")}
 """What the folders of the two splits may be called."""
+SPLITS = tuple(name for names in FOLDERS.values() for name in names)
 SHAPE = "an image folder has train/CLASS/*.jpg and val/CLASS/*.jpg (or test/CLASS), .jpeg and .png too"
 
 
@@ -109,94 +110,50 @@ def image_folder(
     return _listed(entry.folder / "files", path)
 
 
-def existing(path: str | os.PathLike[str], right: str) -> Path:
-    """A path as an absolute one, if there is something; if not, an error that says what should be there.
+def split_files(source: Source, split: str) -> tuple[list[str], np.ndarray, tuple[str, ...], int]:
+    """The files of a split in a fixed, mixed order; their labels; the classes; and how many files are no images.
 
     Args:
-        path: what the user gave.
-        right: what would be right, in words.
-    """
-    found = Path(path).expanduser().absolute()
-    if not found.exists():
-        raise FileNotFoundError(f"there is no {found}; {right}; or give an archive of it (tar, tar.gz, tar.xz, zip)")
-    return found
-
-
-def inner_folder(folder: Path, wanted: Sequence[str]) -> Path:
-    """The folder in which one of some names is: this one, or the only folder in it, and so on.
-
-    Args:
-        folder: where to begin.
-        wanted: names of files or folders.
-    """
-    inner = folder
-    while True:
-        entries = {entry.name: entry for entry in os.scandir(inner) if not entry.name.startswith(".")}
-        if any(name in entries for name in wanted):
-            return inner
-        folders = [entry for entry in entries.values() if entry.is_dir()]
-        if len(folders) != 1:
-            return folder
-        inner = inner / folders[0].name
-
-
-def split_folder(root: Path, split: str) -> Path:
-    """The folder of a split, under any name it may have.
-
-    Args:
-        root: the folder they are in.
+        source: with a folder for each split, and in it one for each class.
         split: "train" or "val".
     """
-    for name in FOLDERS[split]:
-        if (root / name).is_dir():
-            return root / name
-    present = ", ".join(sorted(entry.name for entry in os.scandir(root))[:10]) or "nothing"
-    raise FileNotFoundError(f"{root} has no folder called {' or '.join(FOLDERS[split])}, it has {present}; {SHAPE}")
-
-
-def class_files(folder: Path) -> tuple[dict[str, list[str]], int]:
-    """The image files of every class of a split, sorted by name, and how many other files there are.
-
-    Args:
-        folder: with a folder for each class.
-    """
+    folder = next((name for name in FOLDERS[split] if f"{name}/" in source.names), None)
+    if folder is None:
+        present = ", ".join(sorted(source.top())) or "no such thing"
+        raise FileNotFoundError(
+            f"{source.path} has no folder called {' or '.join(FOLDERS[split])}, it has {present}; {SHAPE}"
+        )
     classes: dict[str, list[str]] = {}
     ignored = 0
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
-    for name in names:
-        with os.scandir(folder / name) as entries:
-            # Hidden files are an operating system's. What is a folder shows by its name having no such ending, which
-            # saves asking the disk about a million files.
-            visible = [entry.name for entry in entries if not entry.name.startswith(".")]
-        classes[name] = sorted(file for file in visible if file.lower().endswith(SUFFIXES))
-        ignored += len(visible) - len(classes[name])
-        if not classes[name]:
-            raise ValueError(f"class {name!r} is empty: there is no image (.jpg, .jpeg or .png) in {folder / name}")
+    for name in source.names:
+        split_name, _, rest = name.partition("/")
+        class_name, _, file = rest.partition("/")
+        if split_name != folder or not rest:
+            continue
+        if name.endswith("/") and not file:
+            classes.setdefault(class_name, [])
+        elif file and "/" not in file and file.lower().endswith(SUFFIXES):
+            classes.setdefault(class_name, []).append(name)
+        else:
+            ignored += 1
     if not classes:
-        raise ValueError(f"{folder} has no folders of classes in it; {SHAPE}")
-    return classes, ignored
-
-
-def split_files(root: Path, split: str) -> tuple[list[str], np.ndarray, tuple[str, ...], int]:
-    """The files of a split in a fixed, mixed order, from the root on; their labels, the classes, and files ignored.
-
-    Args:
-        root: the folder that the splits are in.
-        split: "train" or "val".
-    """
-    folder = split_folder(root, split)
-    classes, ignored = class_files(folder)
-    names = [f"{folder.name}/{name}/{file}" for name, files in classes.items() for file in files]
-    labels = np.repeat(np.arange(len(classes), dtype=np.int32), [len(files) for files in classes.values()])
+        raise ValueError(f"{source.describe(folder)} has no folders of classes in it; {SHAPE}")
+    for class_name, members in classes.items():
+        if not members:
+            where = source.describe(f"{folder}/{class_name}")
+            raise ValueError(f"class {class_name!r} is empty: there is no image (.jpg, .jpeg or .png) in {where}")
+    ordered = sorted(classes)
+    names = [name for class_name in ordered for name in sorted(classes[class_name])]
+    labels = np.repeat(np.arange(len(ordered), dtype=np.int32), [len(classes[name]) for name in ordered])
     order = permutation(len(names), MIXED)
-    return [names[number] for number in order], labels[order], tuple(classes), ignored
+    return [names[number] for number in order], labels[order], tuple(ordered), ignored
 
 
 def _listed(tree: Path, source: Path) -> Folder:
-    root = inner_folder(tree, [name for names in FOLDERS.values() for name in names])
-    train, train_labels, classes, ignored_train = split_files(root, "train")
-    val, val_labels, val_classes, ignored_val = split_files(root, "val")
+    found = open_source(tree, SPLITS)
+    root = found.root
+    train, train_labels, classes, ignored_train = split_files(found, "train")
+    val, val_labels, val_classes, ignored_val = split_files(found, "val")
     if classes != val_classes:
         differing = sorted(set(classes) ^ set(val_classes))
         raise ValueError(

@@ -230,8 +230,8 @@ def centre_crops(
     def build(folder: Path) -> dict[str, Any]:
         out = folder / "inputs.npy"
         labels, facts = decode_files(
-            root,
             names,
+            files.paths,
             files.labels,
             classes,
             size,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from samuel.studies.data import MIXED, Dataset, Split, Tell, permutation
-from samuel.studies.data.cache import cached, file_state, listing_state
-from samuel.studies.data.folders import existing, inner_folder
-from samuel.studies.data.unpack import unpack
+from samuel.studies.data.cache import cached
+from samuel.studies.data.sources import Source, existing, open_source, state_of
 
 PADDING, UNKNOWN = 0, 1
 """The ids that are no words. Words follow, the most frequent first."""
@@ -23,6 +21,7 @@ CLASSES = ("negative", "positive")
 FILES = {"train": "train.tsv", "test": "dev.tsv"}
 """Which file a split is read from. The test is on dev, as in the example of flax that the paper follows; the labels of
 the official test.tsv are not published everywhere."""
+WANTED = tuple(FILES.values())
 RIGHT = "SST-2 is a folder with train.tsv and dev.tsv: a header line, then label<TAB>sentence"
 
 TOKEN = re.compile(r"'?\w+(?:['-]\w+)*|[^\w\s]")
@@ -79,20 +78,10 @@ def sst2(
     path = existing(path, RIGHT)
 
     def build(folder: Path) -> dict[str, Any]:
-        if path.is_dir():
-            return _encoded(path, folder, length, least, tell)
-        unpacked = unpack(path, folder / "unpacked", tell=tell)
-        try:
-            return _encoded(unpacked, folder, length, least, tell)
-        finally:
-            shutil.rmtree(unpacked)
+        return _encoded(open_source(path, WANTED, tell=tell), folder, length, least, tell)
 
-    if path.is_dir():
-        state = listing_state(_root(path), FILES.values())
-    else:
-        state = file_state(path)
     key = {"path": str(path), "length": length, "least": least}
-    entry = cached("sst2", key, state, build, cache=cache, verify=verify)
+    entry = cached("sst2", key, state_of(path, WANTED), build, cache=cache, verify=verify)
     arrays = entry.arrays
     return Dataset(
         name="SST-2",
@@ -103,18 +92,9 @@ def sst2(
     )
 
 
-def _root(tree: Path) -> Path:
-    root = inner_folder(tree, list(FILES.values()))
-    for name in FILES.values():
-        if not (root / name).is_file():
-            raise FileNotFoundError(f"there is no {name} in {root}; {RIGHT}")
-    return root
-
-
-def _encoded(tree: Path, folder: Path, length: int, least: int, tell: Tell | None) -> dict[str, Any]:
+def _encoded(source: Source, folder: Path, length: int, least: int, tell: Tell | None) -> dict[str, Any]:
     """Write the arrays of both splits into a folder, and say what is in them."""
-    root = _root(tree)
-    read = {split: list(_examples(root / name)) for split, name in FILES.items()}
+    read = {split: list(_examples(source, name)) for split, name in FILES.items()}
     counts = Counter(word for _, words in read["train"] for word in words)
     frequent = sorted(
         (word for word, count in counts.items() if count >= least), key=lambda word: (-counts[word], word)
@@ -141,10 +121,13 @@ def _encoded(tree: Path, folder: Path, length: int, least: int, tell: Tell | Non
     return {**facts, "cut": cut, "unknown_share": unknown}
 
 
-def _examples(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _examples(source: Source, name: str) -> Iterator[tuple[int, list[str]]]:
     """The label and the tokens of every line after the header."""
+    path = source.describe(name)
+    if name not in source.names:
+        raise FileNotFoundError(f"there is no {path}; {RIGHT}")
     # In bytes, since text has more ends of lines than this format.
-    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+    lines = source.read(name).removesuffix(b"\n").split(b"\n")
     header = _columns(lines[0], path, 1)
     if "label" not in header:
         raise ValueError(f"{path}, line 1: the header must name a column `label`, it is {header}")
@@ -159,7 +142,7 @@ def _examples(path: Path) -> Iterator[tuple[int, list[str]]]:
         yield int(label), words
 
 
-def _columns(line: bytes, path: Path, number: int) -> list[str]:
+def _columns(line: bytes, path: str, number: int) -> list[str]:
     try:
         columns = line.removesuffix(b"\r").decode("utf-8").split("\t")
     except UnicodeDecodeError as error:

@@ -14,6 +14,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from lzma import LZMAError
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -26,7 +27,8 @@ LARGEST_RATIO = 100
 """How many times its own size an archive may unpack to: images hardly shrink, text shrinks by 10."""
 ALWAYS_ALLOWED = 256 * 2**20
 """Bytes that even a small archive may unpack to: blank images shrink by more."""
-SHARE = 2**20
+SHARE = 2**16
+"""Bytes that are read at once."""
 
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, EOFError, LZMAError, zlib.error, NotImplementedError)
 """What the standard library raises for archives that are cut off or changed, beside plain OSError without a number."""
@@ -36,7 +38,7 @@ class Member(NamedTuple):
     """A file or a folder of an archive."""
 
     name: str
-    content: IO[bytes] | None
+    content: Content | None
     """None for a folder."""
 
 
@@ -70,45 +72,60 @@ def unpack(archive: str | os.PathLike[str], target: str | os.PathLike[str], *, t
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        with archive.open("rb") as file:
-            _write_members(archive, file, unfinished, tell)
+        for member in members(archive, tell=tell):
+            path = unfinished / member.name
+            if member.content is None:
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with path.open("xb") as out:
+                    shutil.copyfileobj(member.content, out)
+            except FileExistsError:
+                raise ValueError(f"{archive} is refused: it holds {member.name!r} twice") from None
         os.rename(unfinished, target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return target
+
+
+def members(archive: str | os.PathLike[str], *, tell: Tell | None = None) -> Iterator[Member]:
+    """The files and folders of an archive one after another, each checked; `ValueError` tells of what is refused.
+
+    The content of a file must be read before the next one is asked for.
+
+    Args:
+        archive: the file.
+        tell: called as work goes on, with bytes of the archive; see `samuel.studies.data.Tell`.
+    """
+    archive = Path(archive)
+    size = archive.stat().st_size
+    budget = Budget(archive, max(ALWAYS_ALLOWED, LARGEST_RATIO * size))
+    with _telling_of_damage(archive), archive.open("rb") as file:
+        for number, member in enumerate(_raw_members(archive, file, budget)):
+            if number == MOST_FILES:
+                raise ValueError(f"{archive} is refused: it holds more than {MOST_FILES} files")
+            _refuse_name(archive, member.name)
+            yield member
+            if tell and number % 256 == 0:
+                tell(f"unpacking {archive.name}", min(file.tell(), size), size)
+    if tell:
+        tell(f"unpacking {archive.name}", size, size)
+
+
+@contextmanager
+def _telling_of_damage(archive: Path) -> Iterator[None]:
+    try:
+        yield
     except DAMAGE as error:
         raise ValueError(f"{archive} is damaged: {error}") from error
     except OSError as error:
         if error.errno is not None:  # a full disk, say, which is no fault of the archive
             raise
         raise ValueError(f"{archive} is damaged: {error}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return target
 
 
-def _write_members(archive: Path, file: IO[bytes], folder: Path, tell: Tell | None) -> None:
-    size = archive.stat().st_size
-    budget = _Budget(archive, max(ALWAYS_ALLOWED, LARGEST_RATIO * size))
-    for number, member in enumerate(_members(archive, file, budget)):
-        if number == MOST_FILES:
-            raise ValueError(f"{archive} is refused: it holds more than {MOST_FILES} files")
-        path = folder / _checked_name(archive, member.name)
-        if member.content is None:
-            path.mkdir(parents=True, exist_ok=True)
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with path.open("xb") as out, member.content as content:
-                while share := content.read(SHARE):
-                    budget.spend(len(share))
-                    out.write(share)
-        except FileExistsError:
-            raise ValueError(f"{archive} is refused: it holds {member.name!r} twice") from None
-        if tell and number % 256 == 0:
-            tell(f"unpacking {archive.name}", min(file.tell(), size), size)
-    if tell:
-        tell(f"unpacking {archive.name}", size, size)
-
-
-def _members(archive: Path, file: IO[bytes], budget: _Budget) -> Iterator[Member]:
+def _raw_members(archive: Path, file: IO[bytes], budget: Budget) -> Iterator[Member]:
     try:
         tar = tarfile.open(fileobj=file, mode="r:*")  # noqa: SIM115  closed below, unless it is no tar file
     except tarfile.TarError:
@@ -117,20 +134,21 @@ def _members(archive: Path, file: IO[bytes], budget: _Budget) -> Iterator[Member
             raise ValueError(
                 f"{archive} is damaged, or no archive of a known kind (tar, tar.gz, tar.bz2, tar.xz, zip)"
             ) from None
-        yield from _zip_members(archive, file)
+        yield from _zip_members(archive, file, budget)
         return
     with tar:
         for member in tar:
             if not (member.isreg() or member.isdir()):
                 kind = "a link" if member.islnk() or member.issym() else "neither a file nor a folder"
                 raise ValueError(f"{archive} is refused: {member.name!r} is {kind}")
-            yield Member(member.name, tar.extractfile(member))
+            content = tar.extractfile(member)
+            yield Member(member.name, content and Content(content, budget))
             # It remembers every member, and a data set has a million.
             tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]
         _refuse_cut_off(tar, budget)
 
 
-def _refuse_cut_off(tar: tarfile.TarFile, budget: _Budget) -> None:
+def _refuse_cut_off(tar: tarfile.TarFile, budget: Budget) -> None:
     """Raise if a tar file does not end as tar files do; the standard library takes any end for one.
 
     Reading on to the very end has the checksums of what is compressed compared.
@@ -144,7 +162,7 @@ def _refuse_cut_off(tar: tarfile.TarFile, budget: _Budget) -> None:
         budget.spend(len(share))
 
 
-def _zip_members(archive: Path, file: IO[bytes]) -> Iterator[Member]:
+def _zip_members(archive: Path, file: IO[bytes], budget: Budget) -> Iterator[Member]:
     with zipfile.ZipFile(file) as zipped:
         for member in zipped.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
@@ -154,26 +172,52 @@ def _zip_members(archive: Path, file: IO[bytes]) -> Iterator[Member]:
             if member.flag_bits & 1:
                 raise ValueError(f"{archive} is refused: {member.filename!r} is encrypted")
             # The name as the archive has it: ZipFile cuts names off at a zero byte.
-            yield Member(member.orig_filename, None if member.is_dir() else zipped.open(member))
+            content = None if member.is_dir() else Content(zipped.open(member), budget)
+            yield Member(member.orig_filename, content)
 
 
-def _checked_name(archive: Path, name: str) -> str:
+def _refuse_name(archive: Path, name: str) -> None:
     if "\0" in name or "\\" in name:
         raise ValueError(f"{archive} is refused: {name!r} is not a name that every system reads the same way")
     if name.startswith("/") or ".." in name.split("/"):
         raise ValueError(f"{archive} is refused: {name!r} would be written outside the folder to unpack into")
-    return name
 
 
-class _Budget:
-    """How many bytes may still be written."""
+class Budget:
+    """How many bytes an archive may still unpack to.
+
+    Args:
+        archive: for messages.
+        total: how many in all.
+    """
 
     def __init__(self, archive: Path, total: int):
         self.archive, self.total, self.left = archive, total, total
 
     def spend(self, count: int) -> None:
+        """Take so many bytes away; raises when there are none left."""
         self.left -= count
         if self.left < 0:
             raise ValueError(
                 f"{self.archive} is refused: it unpacks to more than {self.total} bytes, out of proportion to its size"
             )
+
+
+class Content:
+    """A file of an archive, to be read once.
+
+    Args:
+        stream: what it is read from.
+        budget: that is spent by reading.
+    """
+
+    def __init__(self, stream: IO[bytes], budget: Budget):
+        self.stream, self.budget = stream, budget
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes: at most so many, or all if it is negative."""
+        if size < 0:
+            return b"".join(iter(lambda: self.read(SHARE), b""))
+        share = self.stream.read(size)
+        self.budget.spend(len(share))
+        return share

@@ -7,6 +7,7 @@ schedules differ in their dash. The colours are those of Okabe and Ito, which co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from samuel.studies.drawing import (
     mark,
     only_positive,
 )
+from samuel.studies.report.gathering import Method, Study
 from samuel.studies.report.reading import Trial
-from samuel.studies.report.summary import Method, Study, schedule_accuracies
+from samuel.studies.report.summary import schedule_accuracies, window_mean
 from samuel.studies.tables import number
 
 POINTS = 400
@@ -66,11 +68,8 @@ def styles(study: Study) -> Styles:
             place = seen["samuel"] = seen.get("samuel", -1) + 1
             found[method.trial] = {"color": STRONG, "dash": DASHES[place % len(DASHES)], "width": 3}
             continue
-        if method.group == "stability":
-            # Rows of the study's grid share a colour.
-            family = f"stability {method.first.plan.get('alphas', '')}"
-        else:
-            family = method.base or f"{method.group} {method.trial}"
+        # Schedules of one optimizer share a colour, and so do rows of the grid of a stability study.
+        family = method.base or (family_of(method) if method.group == "stability" else method.trial)
         if family not in colours:
             colours[family] = COLOURS.get(family) or OTHERS[next(spare) % len(OTHERS)]
         # Where colours come again, dashes go on, so that no two lines look alike.
@@ -90,10 +89,9 @@ def accuracy(study: Study, style: Styles, name: str) -> Drawing:
     axis = _Axis(study)
     figure = blank(axis.title, "test accuracy")
     methods = [method for method in study.methods if not method.searches]
-    for method in methods:
-        _curve(figure, axis, method, style, lambda trial: trial.accuracy)
+    _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
     figure.update_yaxes(tickformat=".0%")
-    _finish(figure, study, axis, methods)
+    _finish(figure, axis, methods)
     shifted = f" At {axis.where(study.shift)} the classes change without notice." if study.shift is not None else ""
     return Drawing(
         f"{name}-accuracy",
@@ -106,41 +104,22 @@ def accuracy(study: Study, style: Styles, name: str) -> Drawing:
 
 
 def after_shift(study: Study, style: Styles, name: str) -> list[Drawing]:
-    """Test accuracy right after the shift: for each optimizer, SAMUEL beside its schedules."""
-    shift = study.shift or 0
-    window = _window(study)
+    """Test accuracy right after the shift: SAMUEL beside each optimizer's schedules, and beside the best of each."""
     ours = [method for method in study.methods if method.group == "samuel"]
     families: dict[str, list[Method]] = {}
     for method in study.methods:
-        if method.group not in ("samuel", "search"):
-            families.setdefault(method.base or "peers", []).append(method)
-    if not families and ours:
-        families = {"": []}
-    drawn = []
-    unit = study.plan.get("unit", "round")
-    for place, (base, methods) in enumerate(families.items()):
-        figure = blank(f"{unit}s since the shift", "test accuracy")
-        shown = [*ours, *methods]
-        axis = _Axis(study, start=shift, end=shift + window)
-        for method in shown:
-            _curve(figure, axis, method, style, lambda trial: trial.accuracy)
-        figure.update_yaxes(tickformat=".0%")
-        _legend(figure, shown, half=True)
-        figure.update_xaxes(range=[0, window])
-        family = "methods that need no learning rate" if base == "peers" else FAMILIES.get(base, base)
-        rivals = f", SAMUEL and {family}" if base else ""
-        reached = _ends(shown, "accuracy", shift, shift + window)
-        drawn.append(
-            Drawing(
-                f"{name}-after-{place}",
-                f"After the shift{rivals}",
-                figure,
-                f"Line chart of the test accuracy in the first {window} {unit}s after the shift{rivals}. "
-                f"At their end: {reached}.",
-                f"The first {window} {unit}s on the new classes{rivals}. {_bands(study)}",
-                half=True,
-            )
-        )
+        if method.group != "samuel" and not method.searches:
+            families.setdefault(family_of(method), []).append(method)
+    drawn = [
+        _zoom(study, style, f"{name}-after-{place}", [*ours, *methods], family, "")
+        for place, (family, methods) in enumerate(families.items())
+    ]
+    if len(families) != 1:
+        window = _window(study)
+        best = [_best_after(study, methods, window) for methods in families.values()]
+        chosen = f" Of each group, the method with the best mean over these {window}, which one knows only afterwards."
+        zoom = _zoom(study, style, f"{name}-after-best", [*ours, *best], "the best of each", chosen if best else "")
+        drawn.append(replace(zoom, half=len(families) % 2 == 1))
     return drawn
 
 
@@ -150,10 +129,9 @@ def losses(study: Study, style: Styles, name: str, kind: str) -> Drawing:
     what = {"loss": "training loss", "test_loss": "test loss"}[kind]
     figure = blank(axis.title, what)
     methods = [method for method in study.methods if not method.searches]
-    for method in methods:
-        _curve(figure, axis, method, style, lambda trial: getattr(trial, kind), positive=True)
+    _curves(figure, axis, methods, style, lambda trial: getattr(trial, kind), positive=True)
     log_axis(figure, "y", *[getattr(trial, kind) for method in methods for trial in method.trials], [1.0])
-    _finish(figure, study, axis, methods)
+    _finish(figure, axis, methods)
     mean = "The mean over the batches since the measure before" if kind == "loss" else "The mean over the test set"
     return Drawing(
         f"{name}-{kind.replace('_', '-')}",
@@ -168,13 +146,10 @@ def rates(study: Study, style: Styles, name: str) -> Drawing:
     """The learning rate that SAMUEL chose over time, beside the schedules of the others."""
     axis = _Axis(study)
     figure = blank(axis.title, "learning rate")
-    shown = []
-    for method in study.methods:
-        if method.group != "stability" and any(np.any(trial.rate > 0) for trial in method.trials):
-            shown.append(method)
-            _curve(figure, axis, method, style, lambda trial: trial.rate, positive=True, logarithmic=True)
+    shown = [method for method in study.methods if any(np.any(trial.rate > 0) for trial in method.trials)]
+    _curves(figure, axis, shown, style, lambda trial: trial.rate, positive=True, logarithmic=True)
     log_axis(figure, "y", *[trial.rate for method in shown for trial in method.trials], [np.nan])
-    _finish(figure, study, axis, shown)
+    _finish(figure, axis, shown)
     ours = [method for method in shown if method.group == "samuel"]
     spans = []
     for method in ours:
@@ -244,16 +219,16 @@ def searched(study: Study, search: Method, style: Styles, name: str) -> Drawing:
             {"color": f"rgba(128,128,128,{opacity:.2f})", "width": 1},
             legendgroup=GROUPS["search"],
             legendgrouptitle_text=GROUPS["search"],
+            legendrank=2000,
             showlegend=place == 0,
             meta={"line": search.trial, "family": GROUPS["search"]},
             hovertemplate="rates " + ", ".join(f"{rate:g}" for rate in schedule) + "<br>%{y:.2%}<extra></extra>",
         )
     methods = [method for method in study.methods if not method.searches]
-    for method in methods:
-        _curve(figure, axis, method, style, lambda trial: trial.accuracy)
+    _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
     figure.update_layout(hovermode="closest")
     figure.update_yaxes(tickformat=".0%")
-    _finish(figure, study, axis, [*methods, search])
+    _finish(figure, axis, [*methods, search])
     last, _ = schedule_accuracies(search)
     return Drawing(
         f"{name}-search",
@@ -279,14 +254,15 @@ def sorted_schedules(study: Study, search: Method, style: Styles, name: str) -> 
         last[order],
         f"{search.searches} schedules",
         {"color": "#8a8a8a", "width": 1},
-        markers=True,
+        mode="lines+markers",
+        marker={"size": 4},
         legendgroup=GROUPS["search"],
         legendgrouptitle_text=GROUPS["search"],
+        legendrank=2000,
         meta={"line": search.trial, "family": GROUPS["search"]},
         text=[", ".join(f"{rate:g}" for rate in schedules[place]) for place in order],
         hovertemplate="rates %{text}<br>%{y:.2%}<extra></extra>",
     )
-    figure.data[0].marker.size = 4
     methods = []
     for method in study.methods:
         ends = [trial.accuracy[-1] for trial in method.trials if not method.searches and trial.ended]
@@ -296,7 +272,7 @@ def sorted_schedules(study: Study, search: Method, style: Styles, name: str) -> 
             line(
                 figure,
                 [0.5, len(order) + 0.5],
-                [np.mean(ends)] * 2,
+                np.full(2, np.mean(ends)),
                 method.label,
                 style[method.trial],
                 legendgroup=family,
@@ -324,6 +300,8 @@ def sorted_schedules(study: Study, search: Method, style: Styles, name: str) -> 
 
 def family_of(method: Method) -> str:
     """The heading of the legend under which a method stands."""
+    if method.group == "stability" and "alphas" in method.first.plan:
+        return f"{method.first.plan['alphas']} decays"
     if method.group in GROUPS:
         return GROUPS[method.group]
     return FAMILIES.get(method.base, method.base or "others")
@@ -335,8 +313,8 @@ class _Axis:
     def __init__(self, study: Study, start: int = 0, end: int | None = None) -> None:
         plan = study.plan
         self.start, self.end = start, plan["rounds"] if end is None else end
-        epoch = plan.get("steps_per_epoch")
-        self.by_epoch = bool(epoch) and plan.get("unit") == "step" and not start
+        epoch = int(plan.get("steps_per_epoch") or 0)
+        self.by_epoch = epoch > 0 and plan.get("unit") == "step" and not start
         self.scale = epoch if self.by_epoch else 1
         self.title = "epoch" if self.by_epoch else plan.get("unit", "round")
         self.last = float(self.end - self.start) / self.scale
@@ -351,42 +329,95 @@ class _Axis:
         return f"{self.title} {0 if step is None else step / self.scale:g}"
 
 
-def _curve(
+def _zoom(study: Study, style: Styles, name: str, methods: Sequence[Method], family: str, said: str) -> Drawing:
+    """Test accuracy of some methods right after the shift."""
+    shift, window, unit = study.shift or 0, _window(study), study.plan.get("unit", "round")
+    axis = _Axis(study, start=shift, end=shift + window)
+    figure = blank(f"{unit}s since the shift", "test accuracy")
+    _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
+    figure.update_yaxes(tickformat=".0%")
+    figure.update_xaxes(range=[0, window])
+    _legend(figure, methods, half=True)
+    ours = any(method.group == "samuel" for method in methods)
+    title = f"After the shift: {f'SAMUEL and {family}' if ours else family}"
+    return Drawing(
+        name,
+        title,
+        figure,
+        f"Line chart of the test accuracy in the first {window} {unit}s after the shift. At their end: "
+        f"{_ends(methods, 'accuracy', shift, shift + window)}.",
+        f"The first {window} {unit}s on the new classes.{said} {_bands(study)}",
+        half=True,
+    )
+
+
+def _best_after(study: Study, methods: Sequence[Method], window: int) -> Method:
+    def mean(method: Method) -> float:
+        found = [window_mean(trial.steps, trial.accuracy, study.shift or 0, window) for trial in method.trials]
+        known = [value for value in found if value is not None]
+        return float(np.mean(known)) if known else -np.inf
+
+    return max(methods, key=mean)
+
+
+def _curves(
     figure: go.Figure,
     axis: _Axis,
-    method: Method,
+    methods: Sequence[Method],
     style: Styles,
     values: Callable[[Trial], np.ndarray],
     *,
     positive: bool = False,
     logarithmic: bool = False,
 ) -> None:
-    """The mean over seeds as a line, with a band of one standard deviation around it."""
-    steps, mean, low, high = _over_seeds(method, values, axis, logarithmic)
-    if not len(steps) or not np.any(np.isfinite(mean)):
-        return
-    if positive:
-        mean, low, high = only_positive(mean), only_positive(low), only_positive(high)
-    x, looks, family = axis.place(steps), style[method.trial], family_of(method)
-    meta = {"line": method.trial, "family": family}
-    banded = np.isfinite(low) & np.isfinite(high)
-    if np.any(banded):
-        outline = np.concatenate([high[banded], low[banded][::-1]])
-        figure.add_trace(
-            go.Scatter(
-                x=np.concatenate([x[banded], x[banded][::-1]]).astype(np.float32),
-                y=outline.astype(np.float32),
-                fill="toself",
-                fillcolor=_faint(looks["color"], 0.22 if method.group == "samuel" else 0.1),
-                line={"width": 0},
-                mode="lines",
-                hoverinfo="skip",
-                showlegend=False,
-                legendgroup=family,
-                meta=meta,
-            )
+    """Means over seeds as lines, SAMUEL's on top, with bands of one standard deviation below all of them."""
+    lines = []
+    upwards = sorted(enumerate(methods), key=lambda entry: entry[1].group == "samuel")
+    for place, method in upwards:
+        steps, mean, low, high = _over_seeds(method, values, axis, logarithmic)
+        if not np.any(np.isfinite(mean)):
+            continue
+        if positive:
+            mean, low, high = only_positive(mean), only_positive(low), only_positive(high)
+        x, family = axis.place(steps), family_of(method)
+        meta = {"line": method.trial, "family": family}
+        _band(figure, x, low, high, style[method.trial]["color"], 0.22 if method.group == "samuel" else 0.1, meta)
+        lines.append((x, mean, method.label, style[method.trial], family, meta, place))
+    for x, mean, label, looks, family, meta, place in lines:
+        line(
+            figure,
+            x,
+            mean,
+            label,
+            looks,
+            legendgroup=family,
+            legendgrouptitle_text=family,
+            legendrank=place + 1,
+            meta=meta,
         )
-    line(figure, x, mean, method.label, looks, legendgroup=family, legendgrouptitle_text=family, meta=meta)
+
+
+def _band(
+    figure: go.Figure, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, opacity: float, meta: Any
+) -> None:
+    known = np.isfinite(low) & np.isfinite(high)
+    if not np.any(known):
+        return
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    figure.add_trace(
+        go.Scatter(
+            x=np.concatenate([x[known], x[known][::-1]]).astype(np.float32),
+            y=np.concatenate([high[known], low[known][::-1]]).astype(np.float32),
+            fill="toself",
+            fillcolor=f"rgba({red},{green},{blue},{opacity})",
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=meta["family"],
+            meta=meta,
+        )
+    )
 
 
 def _over_seeds(
@@ -419,7 +450,7 @@ def _thinned(count: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int)) if count else np.zeros(0, int)
 
 
-def _finish(figure: go.Figure, study: Study, axis: _Axis, methods: Sequence[Method]) -> None:
+def _finish(figure: go.Figure, axis: _Axis, methods: Sequence[Method]) -> None:
     mark(figure, axis.marks, axis.last)
     _legend(figure, methods)
 
@@ -453,11 +484,6 @@ def _window(study: Study) -> int:
         if any(np.sum((t.steps > shift) & (t.steps <= shift + window)) >= 4 for t in trials):
             return window
     return max(study.windows, default=study.plan["rounds"] - shift)
-
-
-def _faint(colour: str, opacity: float) -> str:
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity})"
 
 
 def _bands(study: Study) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 import samuel
 from samuel.studies import drawing
 from samuel.studies.drawing import Drawing
-from samuel.studies.report import summary
+from samuel.studies.report import costs, summary
 from samuel.studies.report.figures import drawings, family_of
+from samuel.studies.report.gathering import Method, Study, notes, studies
 from samuel.studies.report.reading import Recorded
-from samuel.studies.report.summary import Method, Study
 from samuel.studies.tables import Cell, Table
 
 
@@ -42,6 +42,11 @@ class Section:
     facts: tuple[Titled, ...]
     methods: tuple[Method, ...]
 
+    @property
+    def seeds(self) -> int:
+        """The most seeds of a method."""
+        return max((len(method.trials) for method in self.methods), default=0)
+
 
 def render(recordeds: Sequence[Recorded]) -> str:
     """The page as text: for every study its tables, findings, figures, and how to make it again.
@@ -54,7 +59,7 @@ def render(recordeds: Sequence[Recorded]) -> str:
     """
     if not recordeds:
         raise ValueError("recordeds is empty: name at least one run to report")
-    sections = [section(study, place) for place, study in enumerate(summary.studies(recordeds))]
+    sections = [section(study, place) for place, study in enumerate(studies(recordeds))]
     return drawing.page(
         "study.html",
         [drawn for part in sections for drawn in part.drawings],
@@ -78,9 +83,9 @@ def section(study: Study, place: int = 0) -> Section:
         study,
         tuple(_results(study)),
         tuple(summary.study_findings(study)),
-        tuple(summary.notes(study)),
+        tuple(notes(study)),
         tuple(dict.fromkeys(family_of(method) for method in study.methods)),
-        tuple(drawings(study, name)),
+        () if costs.projected(study) else tuple(drawings(study, name)),
         tuple(_compute(study)),
         tuple(_facts(study)),
         study.methods,
@@ -88,6 +93,8 @@ def section(study: Study, place: int = 0) -> Section:
 
 
 def _results(study: Study) -> list[Titled]:
+    if costs.projected(study):
+        return []  # so few steps say nothing about accuracies
     seeds = max(len(method.trials) for method in study.methods) if study.methods else 0
     said = ["Best of each column in bold."]
     if seeds > 1:
@@ -99,8 +106,8 @@ def _results(study: Study) -> list[Titled]:
         )
     if study.search is not None:
         said.append(
-            "Best, median and worst schedule are taken column by column, in hindsight. A rank says where a method would "
-            "stand among the schedules."
+            "Best, median and worst schedule are taken column by column, in hindsight. A rank says where a method "
+            "would stand among the schedules."
         )
     table = summary.results_table(study)
     if any("*" in cell.text for _, cells in table.rows for cell in cells):
@@ -114,29 +121,41 @@ def _results(study: Study) -> list[Titled]:
 
 def _compute(study: Study) -> list[Titled]:
     found = []
-    table = summary.compute_table(study)
+    table = costs.compute_table(study)
     if table is not None:
         found.append(
             Titled(
                 "Time",
                 table,
                 "A step: the median over stretches without compiling; for a search, when all its networks train. "
-                "Experts: networks that train side by side, or the experts that share a network under SAMUEL's weights. "
+                "Experts: networks that train side by side, or experts that share a network under SAMUEL's weights. "
                 "Training: in all, with compiling, for one seed. * So far.",
             )
         )
-    table = summary.search_cost_table(study)
+    table = costs.search_cost_table(study)
     if table is not None:
         found.append(
             Titled(
                 "What a search costs",
                 table,
-                "The search trains schedules with a common beginning once, and its networks side by side. Runtime per "
-                "expert is the runtime divided by the number of experts; device hours are the runtime times the number "
-                "of devices.",
+                _how_costs_are_known(study),
             )
         )
     return found
+
+
+def _how_costs_are_known(study: Study) -> str:
+    said = "Runtime per expert is the runtime divided by the number of experts."
+    if costs.projected(study):
+        return (
+            f"Projected from the time of a step: {study.plan['rounds']} steps of each were measured, and the full "
+            f"protocol has {study.plan.get('protocol_steps')}. {said} Device hours are those of all schedules that are "
+            "tried, one run after another."
+        )
+    return (
+        "Measured. The search trains schedules with a common beginning once, and its networks side by side. "
+        f"{said} Device hours are the runtime times the number of devices."
+    )
 
 
 def _facts(study: Study) -> list[Titled]:

@@ -1,25 +1,22 @@
 """The numbers of a study: tables, findings in sentences, and the same for machines. No drawing.
 
-Runs of one study that planned the same are put together, so that methods of several runs stand side by side.
+How runs are put together is in `gathering`, what methods take in `costs`.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from samuel.studies.report.costs import cost_findings, costs_json, projected
+from samuel.studies.report.gathering import Method, Study, notes, studies
 from samuel.studies.report.reading import Recorded, Trial
-from samuel.studies.tables import Cell, Table, number
+from samuel.studies.tables import Cell, Table, number, plain
 
-SAME = ("study", "rounds", "unit", "steps_per_epoch", "shift", "windows", "transitions", "batch")
-"""Entries of the plan that runs must agree in to be put together, besides data and model."""
-ASIDE = frozenset({"seeds", "seed", "methods", "peers", "out", "device", "data", "cache", "tensorboard", "workers"})
-"""Options in which two runs may differ and still be of one method: what is run and where, not how it learns."""
 TOLD = ("rounds", "unit", "shift", "windows", "transitions", "batch", "data", "model")
 """Entries of the plan that the summary for machines repeats."""
 ERRORS = 2.0
@@ -128,83 +125,6 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Method:
-    """A method of a study with the trials of all its seeds, and the run each comes from."""
-
-    trial: str
-    label: str
-    group: str
-    about: str
-    trials: tuple[Trial, ...]
-    runs: tuple[Recorded, ...]
-
-    @property
-    def first(self) -> Trial:
-        """The trial of the first seed."""
-        return self.trials[0]
-
-    @property
-    def base(self) -> str:
-        """The optimizer's name where the method is a base with a schedule, else nothing."""
-        return self.first.base
-
-    @property
-    def searches(self) -> int:
-        """How many schedules it searches; 0 if it is no search."""
-        return len(self.first.schedules or ())
-
-    @property
-    def experts(self) -> int:
-        """Between how many learners the work of a step is divided: networks, or experts under SAMUEL's weights."""
-        shared = len(self.first.levels or ()) * len(self.first.rates or ())
-        return max(self.first.networks, self.first.gradients, shared)
-
-
-@dataclass(frozen=True)
-class Study:
-    """Runs of one study that planned the same, put together."""
-
-    runs: tuple[Recorded, ...]
-    methods: tuple[Method, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        """What the runs planned; the methods are in `methods`."""
-        return self.runs[0].plan
-
-    @property
-    def name(self) -> str:
-        """The study's name."""
-        return self.runs[0].study
-
-    @property
-    def title(self) -> str:
-        """The study's name for readers."""
-        return self.plan.get("title") or self.name
-
-    @property
-    def shift(self) -> int | None:
-        """The last step before the classes change, None where they do not."""
-        return self.plan.get("shift")
-
-    @property
-    def windows(self) -> tuple[int, ...]:
-        """The numbers of rounds after the shift whose mean accuracy is told."""
-        return tuple(self.plan.get("windows") or ())
-
-    @property
-    def complete(self) -> bool:
-        """Whether every trial has ended."""
-        return all(trial.ended for method in self.methods for trial in method.trials)
-
-    @property
-    def search(self) -> Method | None:
-        """The search over schedules, if there is one with results."""
-        return next((m for m in self.methods if m.searches and any(t.started for t in m.trials)), None)
-
-
-@dataclass(frozen=True)
 class Results:
     """What methods are compared by, and what each reached: one list of values a row, in the order of the columns."""
 
@@ -215,18 +135,6 @@ class Results:
     def of(self, name: str) -> tuple[Value, ...]:
         """The values of a method."""
         return next(values for key, _, values in self.rows if key == name)
-
-
-def studies(recordeds: Sequence[Recorded]) -> list[Study]:
-    """Put runs of the same study and plan together, in the order in which they are given.
-
-    Seeds of a method count together where runs set it up the same way; where they do not, or where two runs trained
-    the same seed to different results, the run's name stands beside the method's.
-    """
-    grouped: dict[str, list[Recorded]] = {}
-    for recorded in recordeds:
-        grouped.setdefault(_same(recorded.plan), []).append(recorded)
-    return [_put_together(runs) for runs in grouped.values()]
 
 
 def window_mean(steps: np.ndarray, accuracy: np.ndarray, shift: int, window: int) -> float | None:
@@ -373,109 +281,6 @@ def spread(study: Study) -> tuple[float, float] | None:
     return (min(means), max(means)) if means else None
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a method takes, measured.
-
-    Attributes:
-        method: whose it is.
-        step: seconds a step, the median over stretches without compiling; for a search when all networks train.
-        training: seconds of training in all, with compiling, the mean over seeds.
-        testing: seconds of testing in all.
-        complete: whether all its trials have ended.
-        device: on what.
-        devices: how many of these.
-    """
-
-    method: Method
-    step: float | None
-    training: float
-    testing: float
-    complete: bool
-    device: str
-    devices: int
-
-    @property
-    def hours(self) -> float:
-        """Device hours in all."""
-        return self.training * self.devices / 3600
-
-
-def costs(study: Study) -> list[Cost]:
-    """What every method with measured times takes."""
-    found = []
-    for method in study.methods:
-        timed = [(t, run) for t, run in zip(method.trials, method.runs, strict=True) if len(t.times.step)]
-        if not timed:
-            continue
-        begin = max(study.plan.get("transitions") or [0]) if method.searches else 0
-        paces = np.concatenate([_paces(trial, begin) for trial, _ in timed])
-        session = (timed[0][1].sessions or ({},))[-1]
-        found.append(
-            Cost(
-                method,
-                float(np.median(paces)) if len(paces) else None,
-                float(np.mean([trial.times.train.sum() for trial, _ in timed])),
-                float(np.mean([trial.times.test.sum() for trial, _ in timed])),
-                all(trial.ended for trial in method.trials),
-                str(session.get("device", "unknown")),
-                int(session.get("devices", 1)),
-            )
-        )
-    return found
-
-
-def compute_table(study: Study) -> Table | None:
-    """Time a step, in all and per expert, of every method."""
-    found = costs(study)
-    if not found:
-        return None
-    rows = []
-    for cost in found:
-        method = cost.method
-        per_expert = None if cost.step is None else cost.step / method.experts
-        rows.append(
-            (
-                method.label,
-                (
-                    Cell(f"{method.first.gradients}"),
-                    Cell(f"{method.experts}"),
-                    Cell(duration(cost.step)),
-                    Cell(duration(per_expert)),
-                    Cell(duration(cost.training) + ("" if cost.complete else "*")),
-                    Cell(duration(cost.testing)),
-                ),
-            )
-        )
-    heads = ("method", "gradients a step", "experts", "a step", "a step, per expert", "training", "testing")
-    return Table(heads, tuple(rows), ("", *heads[1:]))
-
-
-def search_cost_table(study: Study) -> Table | None:
-    """The paper's table of compute: what a search takes in all, against methods that need no search."""
-    found = costs(study)
-    if not any(cost.method.searches for cost in found):
-        return None
-    rows = []
-    for cost in found:
-        method = cost.method
-        device = cost.device if cost.devices == 1 else f"{cost.devices} × {cost.device}"
-        rows.append(
-            (
-                method.label,
-                (
-                    Cell(device),
-                    Cell(duration(cost.training)),
-                    Cell(f"{method.searches or 1}"),
-                    Cell(duration(cost.training / method.experts)),
-                    Cell(number(cost.hours)),
-                ),
-            )
-        )
-    heads = ("method", "device", "runtime", "schedules tried", "runtime per expert", "device hours")
-    return Table(heads, tuple(rows), ("", *heads[1:]))
-
-
 def findings(recordeds: Sequence[Recorded]) -> list[str]:
     """What one sees in the numbers, in sentences made from them: also where SAMUEL is not the best."""
     return [sentence for study in studies(recordeds) for sentence in study_findings(study)]
@@ -483,41 +288,27 @@ def findings(recordeds: Sequence[Recorded]) -> list[str]:
 
 def study_findings(study: Study) -> list[str]:
     """What one sees in the numbers of one study."""
-    said = []
-    found = results(study)
-    ours = [method for method in study.methods if method.group == "samuel"]
-    rivals = [row for row in found.rows if not row[0].endswith((":median", ":worst"))]  # who tunes takes the best
-    for place, column in enumerate(found.columns):
-        said += _about(column, [(key, label, values[place]) for key, label, values in rivals], ours)
-    said += _about_search(study)
     low_high = spread(study)
     if low_high is not None:
         low, high = low_high
         count = sum(method.group == "stability" for method in study.methods)
-        said.append(
+        return [
             f"Accuracies at the end of the {count} trials with different hyperparameters are between "
-            f"{100 * low:.2f} and {100 * high:.2f} %, {100 * (high - low):.2f} points apart."
-        )
-    return said
+            f"{100 * low:.2f} and {100 * high:.2f}%, {100 * (high - low):.2f} points apart."
+        ]
+    if projected(study):
+        return cost_findings(study)
+    said, found = [], results(study)
+    ours = [method for method in study.methods if method.group == "samuel"]
+    rivals = [row for row in found.rows if not row[0].endswith((":median", ":worst"))]  # who tunes takes the best
+    for place, column in enumerate(found.columns):
+        said += _about(column, [(key, label, values[place]) for key, label, values in rivals], ours)
+    return [*said, *_about_search(study), *cost_findings(study)]
 
 
 def as_json(recordeds: Sequence[Recorded]) -> dict[str, Any]:
     """The summary for machines: every table's numbers, for each study."""
     return {"format": 1, "studies": [_study_json(study) for study in studies(recordeds)]}
-
-
-def duration(seconds: float | None) -> str:
-    """A time as a reader wants it.
-
-    >>> duration(0.00123), duration(75.0), duration(7260.0), duration(None)
-    ('1.23 ms', '75.0 s', '2.02 h', '–')
-    """
-    if seconds is None or not math.isfinite(seconds):
-        return "–"
-    for unit, name, limit in ((1e-6, "µs", 1e-3), (1e-3, "ms", 1.0), (1.0, "s", 120.0), (60.0, "min", 7200.0)):
-        if seconds < limit:
-            return f"{number(seconds / unit)} {name}"
-    return f"{number(seconds / 3600)} h"
 
 
 def ordinal(place: int) -> str:
@@ -528,63 +319,6 @@ def ordinal(place: int) -> str:
     """
     ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
     return f"{place}{ending}"
-
-
-def _same(plan: Mapping[str, Any]) -> str:
-    """What runs must agree in to be put together, as text."""
-    data, model = plan.get("data") or {}, plan.get("model") or {}
-    facts = [plan.get(key) for key in SAME]
-    facts += [data.get(key) for key in ("name", "train", "test", "classes")]
-    return json.dumps([*facts, model.get("name"), model.get("parameters")], sort_keys=True)
-
-
-def _put_together(runs: Sequence[Recorded]) -> Study:
-    notes: list[str] = []
-    # A method's name, with the set-up that its seeds have in common.
-    found: dict[tuple[str, str], list[tuple[Recorded, Trial]]] = {}
-    for run in runs:
-        options = {key: value for key, value in run.config["options"].items() if key not in ASIDE}
-        for trial in run.trials:
-            setup = json.dumps([options, {k: v for k, v in trial.plan.items() if k != "seed"}], sort_keys=True)
-            entries = found.setdefault((trial.trial, setup), [])
-            twin = next((other for _, other in entries if other.seed == trial.seed), None)
-            if twin is None:
-                entries.append((run, trial))
-            elif _longer_of_the_same(twin, trial) is not None:
-                longer = _longer_of_the_same(twin, trial)
-                entries[:] = [(run, trial) if o is twin and longer is trial else (r, o) for r, o in entries]
-                notes.append(
-                    f"{trial.label}, seed {trial.seed} is in several runs with the same results: counted once."
-                )
-            else:
-                found[trial.trial, f"{setup} {run.folder}"] = [(run, trial)]
-    names = [name for name, _ in found]
-    methods = []
-    for (name, _), entries in found.items():
-        first_run, first = entries[0]
-        label, key = first.label, name
-        if names.count(name) > 1:
-            where = first_run.name if len({run.name for run in runs}) == len(runs) else str(first_run.folder)
-            label, key = f"{label} ({where})", f"{name} ({where})"
-        trials, origins = tuple(trial for _, trial in entries), tuple(run for run, _ in entries)
-        methods.append(Method(key, label, first.group, first.about, trials, origins))
-    return Study(tuple(runs), tuple(_in_order(methods)), tuple(dict.fromkeys(notes)))
-
-
-def _longer_of_the_same(one: Trial, other: Trial) -> Trial | None:
-    """If one trial is the beginning of the other, the longer one, else None."""
-    length = min(len(one.steps), len(other.steps))
-    alike = np.array_equal(one.steps[:length], other.steps[:length]) and np.array_equal(
-        one.accuracy[:length], other.accuracy[:length], equal_nan=True
-    )
-    if not alike:
-        return None
-    return one if (one.ended, len(one.steps)) >= (other.ended, len(other.steps)) else other
-
-
-def _in_order(methods: list[Method]) -> list[Method]:
-    """SAMUEL first, then the others in the order of the plan."""
-    return sorted(methods, key=lambda method: method.group != "samuel")
 
 
 def _measure(column: Column, trial: Trial, study: Study) -> float | None:
@@ -658,12 +392,6 @@ def _rank(value: Value, schedules: np.ndarray) -> int | None:
     return 1 + int(np.sum(schedules > value.mean)) if value.known else None
 
 
-def _paces(trial: Trial, begin: int) -> np.ndarray:
-    times = trial.times
-    used = ~times.compiled & (times.steps > 0) & (times.step - times.steps >= begin)
-    return times.train[used] / times.steps[used]
-
-
 def _about(column: Column, rows: list[tuple[str, str, Value]], ours: Sequence[Method]) -> list[str]:
     """Who is best in a column, and where every form of SAMUEL stands."""
     known = [(key, label, value) for key, label, value in rows if value.known]
@@ -672,7 +400,7 @@ def _about(column: Column, rows: list[tuple[str, str, Value]], ours: Sequence[Me
     known.sort(key=lambda row: row[2].mean, reverse=not column.lower)
     top = column.text(known[0][2].mean)
     first = [row for row in known if column.text(row[2].mean) == top]
-    unit = " %" if column.percent else ""
+    unit = "%" if column.percent else ""
     so_far = "so far, " if any(value.partial or not value.known for _, _, value in rows) else ""
     head = f"{so_far}{column.said}"
     said = [f"{head[0].upper()}{head[1:]}: {_listed([row[1] for row in first])} is best with {top}{unit}"]
@@ -702,7 +430,7 @@ def _apart(column: Column, best: Value, value: Value) -> str:
     clear = clearly_differ(best, value)
     if clear is None:
         return f"{far} behind"
-    return f"{far} behind ({'more' if clear else 'not more'} than two standard errors of the difference)"
+    return f"{far} behind, {'a clear difference' if clear else 'within two standard errors'}"
 
 
 def _about_search(study: Study) -> list[str]:
@@ -728,7 +456,6 @@ def _listed(names: Sequence[str]) -> str:
 def _study_json(study: Study) -> dict[str, Any]:
     found, ranked = results(study), ranks(study)
     plan = study.plan
-    times = {cost.method.trial: cost for cost in costs(study)}
     told: dict[str, Any] = {
         "study": study.name,
         "title": study.title,
@@ -750,7 +477,7 @@ def _study_json(study: Study) -> dict[str, Any]:
         ],
         "columns": [{"key": c.key, "head": c.head, "better": "lower" if c.lower else "higher"} for c in found.columns],
         "rows": [_row_json(key, label, values, found.columns, ranked.get(key)) for key, label, values in found.rows],
-        "compute": [_cost_json(cost) for cost in times.values()],
+        "compute": costs_json(study),
         "findings": study_findings(study),
         "notes": notes(study),
     }
@@ -759,22 +486,13 @@ def _study_json(study: Study) -> dict[str, Any]:
         last, best = schedule_accuracies(search)
         told["search"] = {
             "schedules": [list(rates) for rates in search.first.schedules or ()],
-            "last_accuracy": [_plain(value) for value in last],
-            "best_accuracy": [_plain(value) for value in best],
+            "last_accuracy": [plain(value) for value in last],
+            "best_accuracy": [plain(value) for value in best],
         }
     low_high = spread(study)
     if low_high is not None:
-        told["spread"] = {"lowest": _plain(low_high[0]), "highest": _plain(low_high[1])}
+        told["spread"] = {"lowest": plain(low_high[0]), "highest": plain(low_high[1])}
     return told
-
-
-def notes(study: Study) -> list[str]:
-    """What a reader should know about the runs behind the numbers."""
-    several = len(study.runs) > 1
-    return [
-        *study.notes,
-        *(f"{run.name}: {note}" if several else note for run in study.runs for note in run.notes),
-    ]
 
 
 def _row_json(
@@ -787,9 +505,9 @@ def _row_json(
     row: dict[str, Any] = {"method": key, "label": label}
     row["values"] = {
         column.key: {
-            "mean": _plain(value.mean),
-            "deviation": _plain(value.deviation),
-            "seeds": [_plain(one) for one in value.values],
+            "mean": plain(value.mean),
+            "deviation": plain(value.deviation),
+            "seeds": [plain(one) for one in value.values],
             "wanted": value.wanted,
             "diverged": value.diverged,
         }
@@ -798,24 +516,3 @@ def _row_json(
     if ranked is not None:
         row["rank_by_last"], row["rank_by_best"] = ranked
     return row
-
-
-def _cost_json(cost: Cost) -> dict[str, Any]:
-    return {
-        "method": cost.method.trial,
-        "device": cost.device,
-        "devices": cost.devices,
-        "gradients_a_step": cost.method.first.gradients,
-        "experts": cost.method.experts,
-        "schedules_tried": cost.method.searches or 1,
-        "seconds_a_step": _plain(cost.step),
-        "seconds_training": _plain(cost.training),
-        "seconds_testing": _plain(cost.testing),
-        "device_hours": _plain(cost.hours),
-        "complete": cost.complete,
-    }
-
-
-def _plain(value: float | None) -> float | None:
-    """A number with as many digits as the metrics have; None for what JSON has no word for."""
-    return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None

@@ -65,7 +65,9 @@ def stability_run(folder, rounds=60):
     trials = []
     for alphas, etas in itertools.product((2, 3, 6), (5, 10)):
         entry = _entry(f"samuel-{alphas}x{etas}", 0, rounds)
-        trials.append(entry | {"group": "stability", "label": f"{alphas} decays, {etas} etas", "alphas": alphas, "etas": etas})
+        trials.append(
+            entry | {"group": "stability", "label": f"{alphas} decays, {etas} etas", "alphas": alphas, "etas": etas}
+        )
     write(
         folder,
         "stability",

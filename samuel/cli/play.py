@@ -1,10 +1,8 @@
-"""The `samuel` command: play learners against streams and write a report."""
+"""`samuel play`: learners play streams of losses, and a page reports what each lost."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-import samuel
+from samuel.cli.shared import INTERRUPTED, AsJson, Quiet, app, fail, needs, writable
 from samuel.studies.play.contest import (
     BACKENDS,
     FEWEST_ROUNDS,
@@ -36,35 +34,7 @@ from samuel.studies.play.contest import (
     summary,
 )
 
-INTERRUPTED = 130
-"""The exit code of a command that was ended by Ctrl-C."""
-DEMO = Plan()
-"""What `samuel demo` plays."""
-
-app = typer.Typer(
-    name="samuel",
-    help="SAMUEL: the learning rate that tunes itself, with a guarantee on every stretch of the run.",
-    epilog="`samuel demo` is the place to start: it needs no options and writes a page to look at.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the report; folders are made as needed.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON on standard output, not as tables.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but where the report is.")]
-
-
-def main() -> None:
-    """Run the command line."""
-    app()
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"samuel {samuel.__version__}")
-        raise typer.Exit
 
 
 def _whole(text: str | int) -> int:
@@ -72,29 +42,6 @@ def _whole(text: str | int) -> int:
         return int(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a whole number") from None
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
-    ] = False,
-) -> None:
-    """SAMUEL: the learning rate that tunes itself, with a guarantee on every stretch of the run."""
-
-
-@app.command()
-def demo(
-    out: Out = Path("samuel-demo/report.html"),
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """See SAMUEL at work: play two streams, print what was lost, write a report. Takes about twenty seconds.
-
-    The report is one HTML file with interactive figures that opens in any browser, offline too.
-    """
-    _play(DEMO, out, as_json, quiet)
 
 
 @app.command(name="play")
@@ -159,18 +106,16 @@ def play_command(
 
 def _play(plan: Plan, out: Path, as_json: bool, quiet: bool) -> None:
     """Play a plan, print its results and write its report."""
-    out = _writable(out)
+    out = writable(out)
     page = _page()
     errors = Console(stderr=True)
     try:
         report = _run(plan, errors, quiet)
         page.save(out, page.render(report))
     except KeyboardInterrupt:
-        errors.print("Interrupted. No report was written.")
-        raise typer.Exit(INTERRUPTED) from None
+        fail("Interrupted. No report was written.", INTERRUPTED)
     except OSError as error:
-        errors.print(f"The report could not be written to {out}: {error.strerror or error}", soft_wrap=True)
-        raise typer.Exit(1) from None
+        fail(f"The report could not be written to {out}: {error.strerror or error}")
     if as_json:
         typer.echo(json.dumps({**summary(report), "report": str(out)}, indent=2, allow_nan=False))
     elif not quiet:
@@ -224,34 +169,8 @@ def _distinct(names: list[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names or ()))
 
 
-def _writable(out: Path) -> Path:
-    """The absolute path of the report, if one can be written there."""
-    out = Path(os.path.abspath(out))
-    if out.is_dir():
-        raise typer.BadParameter(
-            f"{out} is a folder; name a file in it, such as {out / 'report.html'}", param_hint="--out"
-        )
-    if out.exists() and not out.is_file():
-        raise typer.BadParameter(f"{out} is not a plain file", param_hint="--out")
-    above = next(parent for parent in out.parents if parent.exists())
-    if not above.is_dir():
-        raise typer.BadParameter(f"{out} cannot be made: {above} is a file, not a folder", param_hint="--out")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise typer.BadParameter(f"{out} cannot be made: {above} is not writable", param_hint="--out")
-    return out
-
-
 def _page() -> Any:
     """The module that writes pages, or what to install where it cannot be loaded."""
-    try:
+    with needs("plotly", "jinja2", "markupsafe"):
         from samuel.studies.play import page
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in ("plotly", "jinja2", "markupsafe"):
-            raise
-        sys.exit(f'The report needs {missing}, which is not installed: pip install "samuel[studies]"')
     return page
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,150 @@
+"""`samuel list`, `report`, `compare` and `watch`: what there is to run, and what runs gave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from samuel.cli.run import NEEDED
+from samuel.cli.shared import BAD_INPUT, AsJson, Quiet, app, fail, needs, writable
+
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, finished or not.")]
+
+
+def _read(folders: list[Path]) -> list[Any]:
+    from samuel.studies.report.reading import read
+    from samuel.studies.runs import RunError
+
+    try:
+        return [read(folder) for folder in folders]
+    except RunError as error:
+        fail(str(error), BAD_INPUT)
+
+
+@app.command()
+def report(
+    runs: Runs,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where to write the page.", show_default="report.html in the first run"),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one page with tables and figures from the folders of runs alone; nothing is trained.
+
+    Runs of the same study and length share their tables. Runs that are not finished are drawn as far as they are.
+    """
+    from samuel.studies.report import summary, terminal
+
+    recorded = _read(runs)
+    path = writable(runs[0] / "report.html" if out is None else out)
+    with needs("plotly", "jinja2", "markupsafe"):
+        from samuel.studies.report.page import write
+    try:
+        write(recorded, path)
+    except OSError as error:
+        fail(f"The report could not be written to {path}: {error.strerror or error}")
+    if as_json:
+        typer.echo(json.dumps(summary.as_json(recorded), indent=2, allow_nan=False))
+    elif not quiet:
+        console = Console(highlight=False)
+        for one in recorded:
+            for table in terminal.tables(one):
+                console.print(table)
+                console.print()
+    typer.echo(f"Report: {path}", err=as_json)
+
+
+@app.command()
+def compare(runs: Runs) -> None:
+    """Put runs side by side in the terminal: in what they were told differently, and what each measured."""
+    from samuel.studies.report import terminal
+
+    if len(runs) < 2:
+        raise typer.BadParameter("give at least two runs to compare", param_hint="RUN...")
+    Console(highlight=False).print(terminal.compare(_read(runs)))
+
+
+@app.command()
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    once: Annotated[bool, typer.Option("--once", help="Show it once, as it is now, and leave.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1, max=60)] = 0.5,
+) -> None:
+    """Watch a run from another terminal: progress, the rate in use, weights as bars, the last accuracies."""
+    from samuel.studies.report.watch import watch as show
+    from samuel.studies.runs import RunError
+
+    try:
+        show(run, Console(highlight=False), once=once, interval=interval)
+    except RunError as error:
+        fail(str(error), BAD_INPUT)
+
+
+@app.command(name="list")
+def list_command(
+    runs: Annotated[
+        Path | None, typer.Argument(help="A folder: list the runs in it instead.", metavar="[FOLDER]")
+    ] = None,
+) -> None:
+    """List the studies and the methods there are, or the runs in a folder."""
+    console = Console(highlight=False)
+    if runs is not None:
+        console.print(_runs_in(runs))
+        return
+    with needs(*NEEDED):
+        from samuel.studies import methods, optimizers, schedules
+        from samuel.studies.catalogue import STUDIES
+    table = _table("Studies: samuel run STUDY", "study", "what it is", "needs --data")
+    for kind in STUDIES.values():
+        table.add_row(kind.name, kind.summary, "yes" if kind.needs_data else "no")
+    console.print(table)
+    table = _table("Methods: --methods NAME,NAME,...", "name", "what it is")
+    for name, label in methods.SAMUELS.items():
+        table.add_row(name, label)
+    table.add_row("search", "every step schedule of an offline study")
+    table.add_row("baselines", ", ".join(methods.GROUPS["baselines"]))
+    table.add_row("peers", "all of the following")
+    for peer in optimizers.PEERS.values():
+        table.add_row(f"  {peer.name}", f"{peer.label}: {peer.about}")
+    table.add_row("BASE/SCHEDULE", "with or without @RATE, such as adam/cosine@0.003")
+    console.print(table)
+    table = _table("Bases and schedules", "name", "what it is")
+    for base in optimizers.BASES.values():
+        table.add_row(base.name, f"{base.label}: {base.about}")
+    table.add_row("schedules", ", ".join([*schedules.SCHEDULES, "step"]))
+    console.print(table)
+
+
+def _table(title: str, *heads: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for place, head in enumerate(heads):
+        table.add_column(head, no_wrap=not place)
+    return table
+
+
+def _runs_in(folder: Path) -> Table:
+    from samuel.studies.report.reading import read, worker
+    from samuel.studies.runs import RunError
+
+    if not folder.is_dir():
+        fail(f"{folder} is not a folder", BAD_INPUT)
+    table = _table(f"Runs in {folder}", "run", "study", "trials", "state", "made by")
+    for path in sorted(one.parent for one in folder.glob("*/config.json")):
+        try:
+            found = read(path)
+        except RunError as error:
+            table.add_row(path.name, "?", "", str(error), "")
+            continue
+        busy = worker(path)
+        state = "complete" if found.complete else f"process {busy} works on it" if busy else "can be resumed"
+        done = f"{found.ended}/{len(found.trials)}"
+        table.add_row(path.name, found.config["study"], done, state, found.config.get("command", ""))
+    return table
