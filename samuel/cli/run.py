@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -203,7 +204,7 @@ def _start(name: str, values: dict[str, Any], folder: Path, as_json: bool, quiet
         run = Run.create(folder, name, study.as_json(), command)
     except RunError as error:
         fail(str(error), BAD_INPUT)
-    _carry_out(run, study, study.device, as_json, quiet)
+    _carry_out(run, study, study.device, as_json, quiet, fresh=True)
 
 
 def _flag(text: str) -> str:
@@ -214,8 +215,13 @@ def _flag(text: str) -> str:
     return f"--no-{name[2:]}" if value == "no" else text
 
 
-def _carry_out(run: Run, study: Study, device: str, as_json: bool, quiet: bool, repair: bool = False) -> None:
-    """Train what is left of a run, print its results and write its report."""
+def _carry_out(
+    run: Run, study: Study, device: str, as_json: bool, quiet: bool, repair: bool = False, fresh: bool = False
+) -> None:
+    """Train what is left of a run, print its results and write its report.
+
+    A run that is `fresh`, and that fails before there is a plan, leaves nothing behind: it would fail again.
+    """
     from samuel.studies.execution import choose_device, execute, observers_of
     from samuel.studies.runs import BusyRun, RunError
     from samuel.studies.settings import BadSetting
@@ -243,12 +249,14 @@ def _carry_out(run: Run, study: Study, device: str, as_json: bool, quiet: bool, 
         fail(f"Interrupted; nothing is lost. {again}", INTERRUPTED)
     except BusyRun as error:
         fail(f"{error}. Watch it by: samuel watch {shown}", BUSY)
-    except BadSetting as error:
-        run.stopped("error", str(error))
-        fail(f"--{error.name.replace('_', '-')}: {error}", BAD_INPUT)
     except (RunError, OSError, ValueError) as error:
+        bad = isinstance(error, BadSetting)
+        message = f"--{error.name.replace('_', '-')}: {error}" if bad else str(error)
+        if fresh and not (run.folder / "plan.json").exists():
+            shutil.rmtree(run.folder, ignore_errors=True)
+            fail(message, BAD_INPUT if bad else FAILED)
         run.stopped("error", str(error))
-        fail(f"{error}\n{again}", FAILED)
+        fail(message if bad else f"{message}\n{again}", BAD_INPUT if bad else FAILED)
     finish(run, as_json, quiet)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 import samuel
+from samuel.jax import Checkpoints
 from samuel.studies.data import Tell as TellData
 from samuel.studies.runs import Run, RunError
 from samuel.studies.settings import BadSetting
@@ -91,7 +92,7 @@ def execute(
         run.settle_plan(prepared.plan)
         position = run.position(len(prepared.trials))
         run.drop_checkpoints(keep=position.trial)
-        if not run.checkpoint_folder(position.trial).exists():
+        if Checkpoints(run.checkpoint_folder(position.trial)).latest is None:
             run.metrics.cut(position.size)  # what a kill left of a trial without a checkpoint is trained again
         planned(prepared, position.trial)
         for number, trial in enumerate(prepared.trials):

@@ -59,7 +59,7 @@ def measures(rounds: int, steps_per_epoch: int, transitions: Sequence[int]) -> l
 class Offline(Study):
     """What the offline studies share: epochs, transitions, rates for each phase."""
 
-    epochs: float = option(250.0, "Epochs of the full protocol.", above=0)
+    epochs: float = option(250.0, "Epochs of the full protocol.", above=0, most=10**6)
     transitions: tuple[float, ...] = option(
         (125.0, 200.0), "The epochs at which the second and third phase start.", above=0
     )
@@ -145,7 +145,7 @@ class Offline(Study):
             "unit": "step",
             "steps_per_epoch": steps_per_epoch,
             "chance": 1 / task.classes,
-            "model": {"name": type(task.network).__name__, "parameters": count(task)},
+            "model": {"name": self.model, "parameters": count(task)},
             "batch": self.batch,
             # What the whole protocol takes, whatever the scale: the compute table needs it.
             "protocol_steps": round(self.epochs * steps_per_epoch),
@@ -193,6 +193,7 @@ class Cifar10(InMemory):
     name: ClassVar[str] = "cifar10"
     title: ClassVar[str] = "125 schedules against one run, CIFAR-10"
     summary: ClassVar[str] = "Offline: ten classes of CIFAR-10 with crops and flips; ResNet-18; AdaGrad step schedules."
+    model: ClassVar[str] = "ResNet-18"
     needs_data: ClassVar[str] = (
         "CIFAR-10: the folder of its binary files, an image folder train/CLASS, test/CLASS, or an archive of either"
     )
@@ -215,9 +216,10 @@ class Sst2(InMemory):
     name: ClassVar[str] = "sst2"
     title: ClassVar[str] = "125 schedules against one run, SST-2"
     summary: ClassVar[str] = "Offline: sentiment of SST-2's phrases; bidirectional LSTM; SGD with momentum."
+    model: ClassVar[str] = "bidirectional LSTM"
     needs_data: ClassVar[str] = "SST-2: a folder with train.tsv and dev.tsv, or an archive of one"
 
-    epochs: float = option(25.0, "Epochs of the full protocol.", above=0)
+    epochs: float = option(25.0, "Epochs of the full protocol.", above=0, most=10**6)
     transitions: tuple[float, ...] = option(
         (15.0, 20.0), "The epochs at which the second and third phase start.", above=0
     )
@@ -251,9 +253,10 @@ class DigitsOffline(InMemory):
     name: ClassVar[str] = "digits-offline"
     title: ClassVar[str] = "125 schedules against one run, digits"
     summary: ClassVar[str] = "The offline protocol on scikit-learn's digits with a small network: no data needed."
+    model: ClassVar[str] = "a small convolutional network"
     takes_data: ClassVar[bool] = False
 
-    epochs: float = option(20.0, "Epochs of the full protocol.", above=0)
+    epochs: float = option(20.0, "Epochs of the full protocol.", above=0, most=10**6)
     transitions: tuple[float, ...] = option(
         (10.0, 16.0), "The epochs at which the second and third phase start.", above=0
     )
@@ -269,7 +272,7 @@ class DigitsOffline(InMemory):
         return digits(tell=tell)
 
     def network(self, dataset: Dataset) -> nn.Module:
-        return ConvNet(classes=len(dataset.classes), width=self.width)
+        return ConvNet(classes=len(dataset.classes), width=self.width, dtype=self.dtype)
 
 
 class Streamed:
@@ -321,11 +324,12 @@ class ImageNet(Offline):
     name: ClassVar[str] = "imagenet"
     title: ClassVar[str] = "125 schedules against one run, ImageNet"
     summary: ClassVar[str] = "Offline: an image folder of ImageNet's shape; ResNet-50; SGD with Nesterov momentum."
+    model: ClassVar[str] = "ResNet-50"
     needs_data: ClassVar[str] = (
         "an image folder with train/CLASS and val/CLASS, as ImageNet has it, or an archive of one"
     )
 
-    epochs: float = option(100.0, "Epochs of the full protocol.", above=0)
+    epochs: float = option(100.0, "Epochs of the full protocol.", above=0, most=10**6)
     transitions: tuple[float, ...] = option(
         (50.0, 75.0), "The epochs at which the second and third phase start.", above=0
     )

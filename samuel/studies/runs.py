@@ -97,10 +97,11 @@ class Run:
             raise RunError(f"{run.folder} cannot be made: {error.strerror or error}") from None
         if found:
             raise RunError(f"{run.folder} is not empty ({found[0]}, ...): choose a new folder with --out")
-        run.write(
-            "config.json",
-            {"study": study, "options": dict(options), "command": command, "created": now()},
-        )
+        config = {"study": study, "options": dict(options), "command": command, "created": now()}
+        try:
+            run.write("config.json", config)
+        except OSError as error:
+            raise RunError(f"{run.folder} cannot be written to: {error.strerror or error}") from None
         return run
 
     @classmethod
@@ -280,7 +281,8 @@ class Lines:
             while written < len(line):  # a disk about to be full takes a part
                 written += os.write(file, line[written:])
         except OSError as error:
-            os.ftruncate(file, before)
+            with contextlib.suppress(OSError):  # what cannot be cut, such as a pipe, has taken nothing either
+                os.ftruncate(file, before)
             raise RunError(
                 f"{self.path} could not be written: {error.strerror or error}. Nothing that was written is lost: make "
                 f"room, then `samuel resume {self.path.parent}`"

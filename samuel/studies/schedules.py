@@ -258,11 +258,6 @@ class Step(Schedule):
         return f"{rates}, changing at {', '.join(map(str, self.transitions))}"
 
 
-# Optax says these in lower case, and so may you.
-constant, cosine, warmup_cosine, exponential = Constant, Cosine, WarmupCosine, Exponential
-linear, cosine_restarts, increasing, step = Linear, CosineRestarts, Increasing, Step
-
-
 def _scaled(length: int, rounds: int) -> int:
     """A length of the full protocol, shrunk in proportion to a run."""
     return max(1, round(length * rounds / PROTOCOL))

@@ -131,7 +131,8 @@ def parse(name: str, value: Any, kind: Any) -> Any:
     if get_origin(inner) is tuple:
         one = get_args(inner)[0]
         parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        return tuple(parse(name, part, one) for part in parts)
+        # What is neither text nor a list is left to `check`, which refuses it.
+        return tuple(parse(name, part, one) for part in parts) if isinstance(parts, list | tuple) else value
     if not isinstance(value, str):
         return value
     if inner is bool:
@@ -145,6 +146,8 @@ def parse(name: str, value: Any, kind: Any) -> Any:
             return inner(value)
         except ValueError:
             raise BadSetting(name, f"{name} must be {_article(inner)}, got {value!r}") from None
+    if inner is Path and not value.strip():  # which would be the current folder
+        raise BadSetting(name, f"{name} must be a path, got {value!r}")
     return inner(value)
 
 
@@ -178,7 +181,7 @@ def check(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> Any:
 def _within(value: float, limits: Mapping[str, Any]) -> bool:
     low, above, high = limits.get("least"), limits.get("above"), limits.get("most")
     return (
-        math.isfinite(value)
+        (isinstance(value, int) or math.isfinite(value))  # whole numbers may be too large for a float
         and (low is None or value >= low)
         and (above is None or value > above)
         and (high is None or value <= high)

@@ -41,6 +41,9 @@ class Stability(WithinAnother):
         for number in self.decays:
             if number not in ALPHAS:
                 raise BadSetting("decays", f"decays must be of {', '.join(map(str, ALPHAS))}, got {number}")
+        for name, numbers in (("decays", self.decays), ("step_sizes", self.step_sizes)):
+            if len(set(numbers)) < len(numbers):
+                raise BadSetting(name, f"{name} must differ from each other, got {numbers}")
         if self.inner.base != "adagrad":
             raise BadSetting("task", f"task must be one whose experts are AdaGrad's, got {self.task}")
 

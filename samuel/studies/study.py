@@ -62,6 +62,8 @@ class Study(Settings):
     title: ClassVar[str]
     summary: ClassVar[str]
     """One sentence for lists."""
+    model: ClassVar[str]
+    """What the network is called."""
     needs_data: ClassVar[str] = ""
     """What `--data` must be; empty where it need not be given."""
     takes_data: ClassVar[bool] = True

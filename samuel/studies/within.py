@@ -27,7 +27,7 @@ class WithinAnother(Study):
     task: str = option("cifar10", "The study whose network and data to use.", choices=tuple(TASKS))
     methods: tuple[str, ...] = option((), "Not used here: the study brings its own.", shown="the study's own")
     seeds: int = option(1, "How many seeds everything is trained with.", least=1, most=1000)
-    epochs: float | None = option(None, "Epochs of the full protocol.", above=0, shown="the task's")
+    epochs: float | None = option(None, "Epochs of the full protocol.", above=0, most=10**6, shown="the task's")
     transitions: tuple[float, ...] | None = option(
         None, "The epochs at which the second and third phase start.", above=0, shown="the task's"
     )

@@ -111,31 +111,29 @@ def test_the_state_of_a_base_keeps_its_shapes_as_compiled_loops_need_it(name):
     assert jax.tree.map(jnp.shape, uphill) == jax.tree.map(jnp.shape, PARAMS)
 
 
-@pytest.mark.parametrize("name", BASES)
-def test_bases_say_whether_they_care_for_shapes(name):
+@pytest.fixture(scope="module")
+def apart_and_together():
+    """The first directions of every base for parameters as they are, and for all of them in one vector."""
+
     def packed(tree):
         return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
 
-    def first(gradient, params):
+    def first(name, gradient, params):
         return direction(name).update(gradient, direction(name).init(params), params)[0]
 
     @jax.jit
-    def both(gradient, params):
-        return packed(first(gradient, params)), first(packed(gradient), packed(params))
+    def run(gradient, params):
+        return {
+            name: (packed(first(name, gradient, params)), first(name, packed(gradient), packed(params)))
+            for name in BASES
+        }
 
-    assert np.allclose(*both(GRADIENTS[0], PARAMS), rtol=1e-4) != BASES[name].needs_shapes
+    return run(GRADIENTS[0], PARAMS)
 
 
-@pytest.mark.parametrize("name", ["muon", "adafactor", "wngrad"])
-def test_bases_that_mix_numbers_do_not_mix_networks(name):
-    @jax.jit
-    def first(gradient):
-        return direction(name).update(gradient, direction(name).init(PARAMS), PARAMS)[0]
-
-    together = jax.vmap(first)(jax.tree.map(lambda *leaves: np.stack(leaves), *GRADIENTS))
-    for number, gradient in enumerate(GRADIENTS):
-        one = jax.tree.map(lambda leaf, number=number: leaf[number], jax.device_get(together))
-        assert_close(one, first(gradient), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("name", BASES)
+def test_bases_say_whether_they_care_for_shapes(apart_and_together, name):
+    assert np.allclose(*apart_and_together[name], rtol=1e-4) != BASES[name].needs_shapes
 
 
 def test_wngrad_is_the_papers():
@@ -151,21 +149,36 @@ def test_wngrad_is_the_papers():
     assert float(state.scale) == 10.0
 
 
-def test_muon_makes_matrices_orthogonal_and_those_of_convolutions_too():
-    (uphill,) = directions(direction("muon"))
+@pytest.fixture(scope="module")
+def muon_and_adam():
+    return directions(direction("muon"), optax.scale_by_adam(nesterov=True))
+
+
+def test_muon_makes_matrices_orthogonal_and_those_of_convolutions_too(muon_and_adam):
     for layer in ("dense", "conv"):
         inputs_by_outputs = (-1, SHAPES[layer]["kernel"][-1])
-        kernel = uphill[layer]["kernel"][0].reshape(inputs_by_outputs)
+        kernel = muon_and_adam[0][layer]["kernel"][0].reshape(inputs_by_outputs)
         # 0.2 sqrt(larger side) gives entries of the size of Adam's. Five Newton-Schulz steps are only roughly there.
         values = np.linalg.svd(kernel, compute_uv=False) / (0.2 * np.sqrt(max(kernel.shape)))
         assert np.all((values > 0.65) & (values < 1.2))
         assert np.vdot(kernel, GRADIENTS[0][layer]["kernel"].reshape(inputs_by_outputs)) > 0
 
 
-def test_muon_leaves_vectors_and_word_vectors_to_adam():
-    found, adam = directions(direction("muon"), optax.scale_by_adam(nesterov=True))
-    np.testing.assert_allclose(found["conv"]["bias"], adam["conv"]["bias"], rtol=1e-5)
-    np.testing.assert_allclose(found["embedding"], adam["embedding"], rtol=1e-5)
+def test_muon_leaves_vectors_and_word_vectors_to_adam(muon_and_adam):
+    muon, adam = muon_and_adam
+    np.testing.assert_allclose(muon["conv"]["bias"], adam["conv"]["bias"], rtol=1e-5)
+    np.testing.assert_allclose(muon["embedding"], adam["embedding"], rtol=1e-5)
+
+
+def test_muon_does_not_mix_networks_that_train_side_by_side(muon_and_adam):
+    @jax.jit
+    @jax.vmap
+    def first(gradient):
+        return direction("muon").update(gradient, direction("muon").init(PARAMS), PARAMS)[0]
+
+    together = first(jax.tree.map(lambda *leaves: np.stack(leaves), GRADIENTS[1], GRADIENTS[0]))
+    alone = jax.tree.map(lambda leaf: leaf[0], muon_and_adam[0])
+    assert_close(jax.tree.map(lambda leaf: leaf[1], jax.device_get(together)), alone, rtol=1e-4, atol=1e-5)
 
 
 def test_weight_decay_goes_through_the_base_like_a_gradient():

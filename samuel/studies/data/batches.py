@@ -206,10 +206,9 @@ class Resident:
         if images and (mean is None or std is None):
             known = statistics(split)
             mean, std = (known[0] if mean is None else mean), (known[1] if std is None else std)
-        self.mean, self.std = mean, std
+        self.mean, self.std = _numbers(mean), _numbers(std)
         self.data = _on_device(split.inputs), _on_device(split.labels)
         self._key = jax.random.key(self.order.seed)
-        self._prepare = jax.jit(self.prepare)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -222,7 +221,10 @@ class Resident:
         Args:
             step: how many steps came before.
         """
-        return self._prepare(self.data, self.order.indices(step).astype(np.int32), np.uint32(step))
+        indices = self.order.indices(step).astype(np.int32)
+        return _prepared_at_once(
+            self.data, indices, self._key, np.uint32(step), self.mean, self.std, augment=self.augment, dtype=self.dtype
+        )
 
     def prepare(self, data: tuple[jax.Array, jax.Array], indices: Any, step: Any) -> tuple[jax.Array, jax.Array]:
         """The same from the data and the indices of a step; a pure function, to be traced.
@@ -232,11 +234,30 @@ class Resident:
             indices: `self.order.indices(step)`.
             step: how many steps came before; it decides what is drawn at random.
         """
-        inputs, labels = (array.at[indices].get(mode="promise_in_bounds") for array in data)
-        inputs = normalised(inputs, self.mean, self.std, self.dtype)
-        if self.augment:
-            inputs = cropped_and_flipped(inputs, jax.random.fold_in(self._key, step))
-        return inputs, labels
+        return _prepared(data, indices, self._key, step, self.mean, self.std, augment=self.augment, dtype=self.dtype)
+
+
+def _prepared(
+    data: tuple[jax.Array, jax.Array],
+    indices: Any,
+    key: jax.Array,
+    step: Any,
+    mean: Any,
+    std: Any,
+    *,
+    augment: str | None,
+    dtype: DTypeLike,
+) -> tuple[jax.Array, jax.Array]:
+    inputs, labels = (array.at[indices].get(mode="promise_in_bounds") for array in data)
+    inputs = normalised(inputs, mean, std, dtype)
+    if augment:
+        inputs = cropped_and_flipped(inputs, jax.random.fold_in(key, step))
+    return inputs, labels
+
+
+# Compiled once for all that have the same shapes, such as the trials of a study.
+_prepared_at_once = jax.jit(_prepared, static_argnames=("augment", "dtype"))
+_normalised_at_once = jax.jit(normalised, static_argnames="dtype")
 
 
 class Exam:
@@ -266,14 +287,13 @@ class Exam:
             raise ValueError("images need the mean and std of those that were learned from: see `statistics`")
         self.count = len(split)
         self.size = min(_at_least(batch, 1, "batch"), self.count)
-        self.mean, self.std, self.dtype = mean, std, dtype
+        self.mean, self.std, self.dtype = _numbers(mean), _numbers(std), dtype
         filled = -len(split) % self.size
         self.data = (
             self._stacked(split.inputs, filled),
             self._stacked(split.labels, filled),
             self._stacked(np.ones(len(split), np.float32), filled),
         )
-        self._prepare = jax.jit(self.prepare)
 
     def __len__(self) -> int:
         return len(self.data[1])
@@ -286,20 +306,15 @@ class Exam:
         """
         if not 0 <= operator.index(number) < len(self):
             raise IndexError(f"there is no batch {number}: there are {len(self)}")
-        return self._prepare(tuple(array[number] for array in self.data))
+        return self._normalised(tuple(array[number] for array in self.data))
 
     def batches(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """All inputs, labels and masks, of shape (batches, size, ...)."""
-        return self._prepare(self.data)
+        return self._normalised(self.data)
 
-    def prepare(self, data: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Normalise the inputs of `self.data`, or of a part of it; a pure function, to be traced.
-
-        Args:
-            data: inputs, labels and mask.
-        """
+    def _normalised(self, data: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
         inputs, labels, mask = data
-        return normalised(inputs, self.mean, self.std, self.dtype), labels, mask
+        return _normalised_at_once(inputs, self.mean, self.std, dtype=self.dtype), labels, mask
 
     def _stacked(self, array: np.ndarray, filled: int) -> jax.Array:
         padded = np.concatenate([array, np.zeros((filled, *array.shape[1:]), array.dtype)]) if filled else array
@@ -309,6 +324,11 @@ class Exam:
 def _on_device(array: np.ndarray) -> jax.Array:
     # A copy: on a CPU, JAX may otherwise work on the memory of the file itself, which someone could change.
     return jnp.array(array, copy=True)
+
+
+def _numbers(given: Any) -> jax.Array | None:
+    """On the device once, and not at every step."""
+    return None if given is None else jnp.asarray(given, jnp.float32)
 
 
 def _at_least(number: Any, least: int, name: str) -> int:

@@ -21,8 +21,8 @@ SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
 """Bytes of an image in the binary files: its label, then all of its red, all of its green, all of its blue."""
 BINARY = {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test": ("test_batch.bin",)}
-PICKLED = ("data_batch_1", "test_batch", "batches.meta", "cifar-10-batches-py")
-WANTED = (*BINARY["train"], *BINARY["test"], *SPLITS, *PICKLED)
+PICKLED = ("data_batch_1", "test_batch", "batches.meta")
+WANTED = (*BINARY["train"], *BINARY["test"], *SPLITS)
 RIGHT = (
     "CIFAR-10 is the folder of its binary files (data_batch_1.bin ... test_batch.bin) or their archive "
     "cifar-10-binary.tar.gz, or an image folder with train/airplane/*.png ... test/truck/*.png"
@@ -57,7 +57,8 @@ def cifar10(
 
     def build(folder: Path) -> dict[str, Any]:
         source = open_source(path, WANTED, tell=tell)
-        _refuse_others(source)
+        if not source.names:
+            raise _refused(path)
         return _from_binary(source, folder, tell) if _is_binary(source) else _from_images(source, folder, tell)
 
     entry = cached("cifar10", {"path": str(path)}, state_of(path, WANTED), build, cache=cache, verify=verify)
@@ -71,16 +72,14 @@ def cifar10(
     )
 
 
-def _refuse_others(source: Source) -> None:
-    """Raise if it is not CIFAR-10, or if it is the version that is a pickle."""
-    if _is_binary(source) or source.top() & set(SPLITS):
-        return
-    if source.top():
-        raise ValueError(
-            f"{source.path} is the version of CIFAR-10 for Python, which is a pickle: reading one can run any program, "
-            f"so samuel does not. Get the binary version, cifar-10-binary.tar.gz, from the same place"
+def _refused(path: Path) -> ValueError:
+    """Why there is no CIFAR-10 here that can be read."""
+    if open_source(path, PICKLED).names:
+        return ValueError(
+            f"{path} is the version of CIFAR-10 for Python, which is a pickle: reading one can run any program, so "
+            f"samuel does not. Get the binary version, cifar-10-binary.tar.gz, from the same place"
         )
-    raise ValueError(f"{source.path} does not look like CIFAR-10: {RIGHT}")
+    return ValueError(f"{path} does not look like CIFAR-10: {RIGHT}")
 
 
 def _is_binary(source: Source) -> bool:

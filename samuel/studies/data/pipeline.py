@@ -73,12 +73,16 @@ class Pipeline:
         prefetch: int = 4,
         shard: tuple[int, int] = (0, 1),
     ):
-        for name, value, least in (("size", size, 1), ("prefetch", prefetch, 0), ("workers", workers or 1, 1)):
+        for name, value, least in (
+            ("size", size, 1),
+            ("prefetch", prefetch, 0),
+            ("workers", 1 if workers is None else workers, 1),
+        ):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
         self.order = Order(len(files), batch, seed, shard)
         self.files, self.size, self.training = files, size, training
-        self.workers, self.prefetch = workers or cores(), prefetch
+        self.workers, self.prefetch = cores() if workers is None else workers, prefetch
         self._next_of_class = _next_of_class(files.labels)
         self._damaged: dict[int, str] = {}
         self._count = batch // shard[1]
@@ -136,6 +140,7 @@ class Pipeline:
         self._coming.clear()
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
+            self._ring = np.empty(0, np.uint8)  # lets go of the shared memory
 
     def _asked_for(self, step: int) -> _Batch:
         """A batch that workers have been asked to decode."""

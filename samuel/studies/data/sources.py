@@ -6,7 +6,7 @@ An archive is read into the memory, and nothing is unpacked: to make 60,000 smal
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,10 @@ from samuel.studies.data.unpack import members
 
 DEEPEST = 2
 """How many folders deep, below a wanted name, files are listed: `train/CLASS/file`."""
+DOWN_TO = 3
+"""How many levels of folders are searched for a wanted name: archives often have all in one folder."""
+MOST_FOLDERS = 100
+"""On a level that is searched: whoever gives the wrong path should be told soon."""
 MOST_BYTES = 4 * 2**30
 """Of an archive that is read into the memory."""
 
@@ -97,8 +101,8 @@ def open_source(path: Path, wanted: Collection[str], *, tell: Tell | None = None
 
     Args:
         path: the folder or archive.
-        wanted: names of files or folders to look for: in the folder itself, or in the only folder in it, and so on.
-            Nothing else is listed.
+        wanted: names of files or folders to look for: in the folder itself, or in folders in it. Nothing else is
+            listed, and nothing at all if none of them is there.
         tell: called as work goes on; see `samuel.studies.data.Tell`.
 
     >>> import tempfile
@@ -113,19 +117,24 @@ def open_source(path: Path, wanted: Collection[str], *, tell: Tell | None = None
 
 
 def _open_folder(path: Path, wanted: Collection[str]) -> Source:
-    root = path
-    while True:
-        with os.scandir(root) as entries:
-            visible = {entry.name: entry.is_dir() for entry in entries if _visible(entry.name)}
-        inner = _way_in(visible, wanted)
-        if inner is None:
-            break
-        root = root / inner
+    def inside(prefix: str) -> dict[str, bool]:
+        try:
+            with os.scandir(path / prefix) as entries:
+                return {entry.name: entry.is_dir() for entry in entries if _visible(entry.name)}
+        except PermissionError:
+            if prefix:  # of no concern, unless it is the folder we were given
+                return {}
+            raise
+
+    prefix = _prefix(inside, wanted, path)
+    if prefix is None:
+        return Source(path, (), path)
+    root = path / prefix
     names: list[str] = []
-    for name in sorted(visible):
+    for name, is_folder in sorted(inside(prefix).items()):
         if name in wanted:
-            _list(root, name, visible[name], names, DEEPEST)
-    return Source(path, tuple(names), root if names else path)
+            _list(root, name, is_folder, names, DEEPEST)
+    return Source(path, tuple(names), root)
 
 
 def _list(root: Path, name: str, is_folder: bool, names: list[str], deeper: int) -> None:
@@ -154,28 +163,38 @@ def _open_archive(path: Path, wanted: Collection[str], tell: Tell | None) -> Sou
             size += len(held[name])
             if size > MOST_BYTES:
                 raise ValueError(f"{path} is too large to be read into the memory: unpack it, and give the folder")
-    prefix = ""
-    while True:
-        inside = {name[len(prefix) :].split("/", 1)[0]: False for name in held if name.startswith(prefix)}
-        inside |= {name: True for name in inside if f"{prefix}{name}/" in folders}
-        inner = _way_in(inside, wanted)
-        if inner is None:
-            break
-        prefix += f"{inner}/"
-    listed = sorted(
-        name[len(prefix) :]
-        for name in [*held, *folders]
-        if name.startswith(prefix) and name[len(prefix) :].split("/", 1)[0] in wanted
-    )
-    return Source(
-        path, tuple(listed), None, {name[len(prefix) :]: held[name] for name in held if name.startswith(prefix)}
-    )
+    within: dict[str, dict[str, bool]] = {}
+    for name in [*held, *folders]:
+        parent, _, last = name.removesuffix("/").rpartition("/")
+        within.setdefault(f"{parent}/" if parent else "", {})[last] = name.endswith("/")
+    prefix = _prefix(lambda prefix: within.get(prefix, {}), wanted, path)
+    if prefix is None:
+        return Source(path, ())
+    tops = tuple(f"{prefix}{name}" for name in within[prefix] if name in wanted)
+    chosen = [name for name in [*held, *folders] if name in tops or name.startswith(tuple(f"{top}/" for top in tops))]
+    names = sorted(name.removeprefix(prefix) for name in chosen)
+    return Source(path, tuple(names), None, {name.removeprefix(prefix): held[name] for name in chosen if name in held})
 
 
-def _way_in(inside: Mapping[str, bool], wanted: Collection[str]) -> str | None:
-    """The only folder of a folder, if no wanted name is beside it."""
-    folders = [name for name, is_folder in inside.items() if is_folder]
-    return folders[0] if len(folders) == 1 and not any(name in wanted for name in inside) else None
+def _prefix(inside: Callable[[str], Mapping[str, bool]], wanted: Collection[str], path: Path) -> str | None:
+    """The folder that has a wanted name in it, down to a few levels; None if there is none.
+
+    Args:
+        inside: for a folder, the names in it and whether each is a folder.
+        wanted: the names.
+        path: for messages.
+    """
+    level = [""]
+    for _ in range(DOWN_TO):
+        found = [prefix for prefix in level if any(name in wanted for name in inside(prefix))]
+        if len(found) > 1:
+            raise ValueError(f"{path} has {' and '.join(sorted(found)[:3])} in it: give the path of one of them")
+        if found:
+            return found[0]
+        level = [f"{prefix}{name}/" for prefix in level for name, is_folder in inside(prefix).items() if is_folder]
+        if len(level) > MOST_FOLDERS:
+            return None
+    return None
 
 
 def _visible(name: str) -> bool:

@@ -218,6 +218,7 @@ class Content:
         """The next bytes: at most so many, or all if it is negative."""
         if size < 0:
             return b"".join(iter(lambda: self.read(SHARE), b""))
-        share = self.stream.read(size)
+        with _telling_of_damage(self.budget.archive):
+            share = self.stream.read(size)
         self.budget.spend(len(share))
         return share

@@ -36,7 +36,7 @@ class Block(nn.Module):
         """The block's output."""
         convolution = partial(nn.Conv, use_bias=False, dtype=self.dtype, kernel_init=_KERNEL)
         norm = partial(_norm, train=train, dtype=self.dtype)
-        last = norm(scale_init=nn.initializers.zeros if self.zero_init else nn.initializers.ones)
+        last = norm(name="last_norm", scale_init=nn.initializers.zeros if self.zero_init else nn.initializers.ones)
         wide = partial(convolution, kernel_size=(3, 3), padding=1)
         if self.bottleneck:
             features = 4 * self.channels

@@ -37,7 +37,7 @@ FAMILIES = {"sgd": "SGD", "adagrad": "AdaGrad", "adam": "Adam"}
 COLOURS = {"sgd": "#0072b2", "adagrad": "#009e73", "adam": "#cc79a7"}
 OTHERS = ("#56b4e9", "#b89b00", "#7a6fbe", "#8c6d4f", "#5f7d8c")
 """Colours of further optimizers, and of methods that need no learning rate."""
-GROUPS = {"samuel": "SAMUEL", "peer": "no learning rate", "search": "search", "stability": "SAMUEL"}
+GROUPS = {"samuel": "SAMUEL", "peer": "learning-rate-free", "search": "search", "stability": "SAMUEL"}
 
 Styles = dict[str, dict[str, Any]]
 
@@ -90,15 +90,16 @@ def accuracy(study: Study, style: Styles, name: str) -> Drawing:
     figure = blank(axis.title, "test accuracy")
     methods = [method for method in study.methods if not method.searches]
     _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
-    figure.update_yaxes(tickformat=".0%")
+    _in_percent(figure)
     _finish(figure, axis, methods)
     shifted = f" At {axis.where(study.shift)} the classes change without notice." if study.shift is not None else ""
+    of_now = ", of the classes of the moment" if shifted else ""
     return Drawing(
         f"{name}-accuracy",
         "Test accuracy",
         figure,
         f"Line chart of the test accuracy over {axis.length}.{shifted} At the end: {_ends(methods, 'accuracy')}.",
-        f"Accuracy on examples that are not trained on, of the classes of the moment. {_bands(study)}"
+        f"Accuracy on examples that are not trained on{of_now}. {_bands(study)}"
         + (" The vertical line is the shift." if shifted else _transitions(study)),
     )
 
@@ -209,7 +210,7 @@ def searched(study: Study, search: Method, style: Styles, name: str) -> Drawing:
     figure = blank(axis.title, "test accuracy")
     trial = next(trial for trial in search.trials if trial.started)
     used = _thinned(len(trial.steps))
-    opacity = max(0.15, min(0.6, 12 / search.searches))
+    opacity = max(0.3, min(0.6, 12 / search.searches))
     for place, schedule in enumerate(trial.schedules or ()):
         line(
             figure,
@@ -227,7 +228,7 @@ def searched(study: Study, search: Method, style: Styles, name: str) -> Drawing:
     methods = [method for method in study.methods if not method.searches]
     _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
     figure.update_layout(hovermode="closest")
-    figure.update_yaxes(tickformat=".0%")
+    _in_percent(figure)
     _finish(figure, axis, [*methods, search])
     last, _ = schedule_accuracies(search)
     return Drawing(
@@ -281,7 +282,7 @@ def sorted_schedules(study: Study, search: Method, style: Styles, name: str) -> 
                 hovertemplate=f"{method.label}<br>%{{y:.2%}}<extra></extra>",
             )
     figure.update_layout(hovermode="closest")
-    figure.update_yaxes(tickformat=".0%")
+    _in_percent(figure)
     figure.update_xaxes(range=[0, len(order) + 1])
     _legend(figure, [*methods, search])
     behind = "; ".join(
@@ -335,7 +336,7 @@ def _zoom(study: Study, style: Styles, name: str, methods: Sequence[Method], fam
     axis = _Axis(study, start=shift, end=shift + window)
     figure = blank(f"{unit}s since the shift", "test accuracy")
     _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
-    figure.update_yaxes(tickformat=".0%")
+    _in_percent(figure)
     figure.update_xaxes(range=[0, window])
     _legend(figure, methods, half=True)
     ours = any(method.group == "samuel" for method in methods)
@@ -401,8 +402,8 @@ def _band(
     figure: go.Figure, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, opacity: float, meta: Any
 ) -> None:
     known = np.isfinite(low) & np.isfinite(high)
-    if not np.any(known):
-        return
+    if np.allclose(low[known], high[known], rtol=1e-5, atol=0.0):
+        return  # seeds that agree, such as on a schedule, need no band
     red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
     figure.add_trace(
         go.Scatter(
@@ -453,6 +454,11 @@ def _thinned(count: int) -> np.ndarray:
 def _finish(figure: go.Figure, axis: _Axis, methods: Sequence[Method]) -> None:
     mark(figure, axis.marks, axis.last)
     _legend(figure, methods)
+
+
+def _in_percent(figure: go.Figure) -> None:
+    """An axis for accuracies: a band may reach beyond 100 %, the axis need not."""
+    figure.update_yaxes(tickformat=".0%", minallowed=0.0, maxallowed=1.01)
 
 
 def _legend(figure: go.Figure, methods: Sequence[Method], half: bool = False) -> None:

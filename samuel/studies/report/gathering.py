@@ -140,12 +140,12 @@ def _put_together(runs: Sequence[Recorded]) -> Study:
             twin = next((other for _, other in entries if other.seed == trial.seed), None)
             if twin is None:
                 entries.append((run, trial))
-            elif _longer_of_the_same(twin, trial) is not None:
-                longer = _longer_of_the_same(twin, trial)
+            elif (longer := _longer_of_the_same(twin, trial)) is not None:
                 entries[:] = [(run, trial) if o is twin and longer is trial else (r, o) for r, o in entries]
-                notes.append(
-                    f"{trial.label}, seed {trial.seed} is in several runs with the same results: counted once."
-                )
+                if twin.started and trial.started:
+                    notes.append(
+                        f"{trial.label}, seed {trial.seed} has the same results in several runs: counted once."
+                    )
             else:
                 found[trial.trial, f"{setup} {run.folder}"] = [(run, trial)]
     names = [name for name, _ in found]

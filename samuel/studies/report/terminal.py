@@ -52,10 +52,16 @@ def study_tables(study: Study) -> list[Table]:
 def shown(table: plain_tables.Table, title: str) -> Table:
     """A table as rich draws it, the best of each column bold."""
     drawn = _empty(title)
-    for place, head in enumerate(table.short or table.heads):
-        drawn.add_column(head, justify="right" if place else "left", vertical="bottom")
-    for name, cells in table.rows:
-        drawn.add_row(escape(name), *(Text(cell.text, style="bold" if cell.best else "") for cell in cells))
+    name, *heads = table.short or table.heads
+    # Where it is narrow, names break, and numbers do not.
+    texts = [[cell.text.replace(" ± ", "±") for cell in cells] for _, cells in table.rows]
+    drawn.add_column(name, overflow="fold")
+    for place, head in enumerate(heads):
+        widest = max((len(row[place]) for row in texts), default=0)
+        drawn.add_column(head, justify="right", vertical="bottom", min_width=widest)
+    for (label, cells), row in zip(table.rows, texts, strict=True):
+        shown = (Text(text, style="bold" if cell.best else "") for text, cell in zip(row, cells, strict=True))
+        drawn.add_row(escape(label), *shown)
     return drawn
 
 
@@ -146,7 +152,7 @@ def _numbers(recordeds: Sequence[Recorded], names: Sequence[str]) -> list[Render
 
 
 def _cell(column: Column, value: Value) -> str:
-    return column.shown(value) + ("*" if value.partial else "")
+    return column.shown(value).replace(" ± ", "±") + ("*" if value.partial else "")
 
 
 def _find(found: Results, key: str, column: Column) -> Value:

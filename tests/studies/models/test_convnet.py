@@ -13,14 +13,12 @@ from samuel.studies.models.convnet import _patches
 
 def test_its_layers_are_convolutions_of_stride_two():
     dice = np.random.default_rng(0)
-    for side in (8, 7):
-        images = dice.normal(size=(2, side, side, 3)).astype(np.float32)
-        kernel = dice.normal(size=(3, 3, 3, 5)).astype(np.float32)
-        expected = jax.lax.conv_general_dilated(
-            images, kernel, (2, 2), ((1, 1), (1, 1)), dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-        found = _patches(jnp.asarray(images)) @ kernel.reshape(27, 5)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    images = dice.normal(size=(2, 8, 7, 3)).astype(np.float32)
+    kernel = dice.normal(size=(3, 3, 3, 5)).astype(np.float32)
+    layout = ("NHWC", "HWIO", "NHWC")
+    expected = jax.lax.conv_general_dilated(images, kernel, (2, 2), ((1, 1), (1, 1)), dimension_numbers=layout)
+    found = jax.jit(_patches)(images) @ kernel.reshape(27, 5)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_it_has_a_few_thousand_parameters():
@@ -38,18 +36,19 @@ def test_it_learns_digits_in_500_steps():
     adam = optax.adam(0.004)
 
     @jax.jit
-    def accuracy(seed):
-        def step(carry, key):
+    def accuracy(key, order):
+        def step(carry, drawn):
             params, state = carry
-            drawn = jax.random.randint(key, (64,), 0, len(train))
             batch = (train[drawn], train_labels[drawn])
-            gradients = jax.grad(lambda params: task.loss(params, None, batch, key)[0])(params)
+            gradients = jax.grad(lambda params: task.loss(params, None, batch, jax.random.key(0))[0])(params)
             updates, state = adam.update(gradients, state, params)
             return (optax.apply_updates(params, updates), state), None
 
-        params, model_state = task.init(jax.random.key(seed))
-        keys = jax.random.split(jax.random.key(seed + 100), 500)
-        (params, _), _ = jax.lax.scan(step, (params, adam.init(params)), keys)
+        params, model_state = task.init(key)
+        (params, _), _ = jax.lax.scan(step, (params, adam.init(params)), order)
         return (task.outputs(params, model_state, test).argmax(-1) == test_labels).mean()
 
-    assert np.mean([accuracy(seed) for seed in range(3)]) > 0.97
+    orders = [np.random.default_rng(seed).integers(len(train), size=(500, 64)) for seed in range(3)]
+    # XLA's own random numbers, which are compiled sooner than JAX's.
+    keys = [jax.random.key(seed, impl="rbg") for seed in range(3)]
+    assert np.mean([accuracy(key, order) for key, order in zip(keys, orders, strict=True)]) > 0.97

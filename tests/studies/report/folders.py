@@ -111,8 +111,9 @@ def write(folder, study, trials, events, plan=None, options=None):
         "created": "2026-11-15T19:00:00+00:00",
     }
     session = {
-        "started": "2026-11-15T19:00:01+00:00", "samuel": "0.1.0", "python": "3.12.1", "jax": "0.10.0", "flax": "0.12.0",
-        "optax": "0.2.8", "numpy": "2.3.0", "platform": "Linux", "device": "cpu", "devices": 1, "cores": 2, "pid": 123,
+        "started": "2026-11-15T19:00:01+00:00", "samuel": "0.1.0", "python": "3.12.1", "jax": "0.10.0",
+        "flax": "0.12.0", "optax": "0.2.8", "numpy": "2.3.0", "platform": "Linux", "device": "cpu", "devices": 1,
+        "cores": 2, "pid": 123,
     }  # fmt: skip
     save(folder / "config.json", config)
     save(folder / "plan.json", plan)

@@ -38,7 +38,7 @@ def test_a_method_that_was_set_up_differently_is_another_one(tmp_path):
 
 def test_where_something_ran_makes_no_other_method_of_it(tmp_path):
     (study,) = studies(
-        [small(tmp_path / "a"), small(tmp_path / "b", seeds=(2,), options={"device": "gpu", "seeds": 1})]
+        [small(tmp_path / "a"), small(tmp_path / "b", seeds=(2,), options={"device": "gpu", "first_seed": 2})]
     )
     assert names(study) == [("samuel", [0, 1, 2]), ("adam/cosine", [0, 1, 2])]
 
@@ -50,7 +50,7 @@ def test_the_same_trial_twice_counts_once(tmp_path):
     (study,) = studies([read(tmp_path / "b"), whole])
     assert names(study) == [("samuel", [0, 1]), ("adam/cosine", [0, 1])]
     assert study.complete  # the longer one counts
-    assert "SAMUEL, seed 0 has the same results in several runs and counts once." in notes(study)
+    assert "SAMUEL, seed 0 has the same results in several runs: counted once." in notes(study)
 
 
 def test_the_same_trial_with_other_results_is_shown_beside_it(tmp_path):

@@ -1,11 +1,12 @@
 import json
+import os
 
 import numpy as np
 import pytest
 
 from samuel.studies.report.reading import read, worker
 from samuel.studies.runs import DamagedRun, Run, RunError
-from tests.studies.report.folders import change, cut, offline_run, shift_run
+from tests.studies.report.folders import change, cut, offline_run, save, shift_run
 
 
 def small(folder, **options):
@@ -90,8 +91,8 @@ def test_a_torn_last_line_is_left_out_and_noted(tmp_path, torn):
     [
         ("not json", "line 4 is not as it was written"),
         ("[1, 2]", "line 4 is not as it was written"),
-        ('{"event": "measure", "trial": "sgd", "seed": 0, "step": 1}', "line 4: the plan has no trial 'sgd' with seed 0"),
-        ('{"event": "measure", "trial": "samuel", "seed": 0, "step": "1"}', "line 4: step must be a whole number, got '1'"),
+        ('{"event": "measure", "trial": "sgd", "seed": 0, "step": 1}', "line 4: the plan has no trial 'sgd'"),
+        ('{"event": "measure", "trial": "samuel", "seed": 0, "step": "1"}', "line 4: step must be a whole .* got '1'"),
         ('{"event": "measure", "trial": "samuel", "seed": 0, "step": 16}', "line 4: step 16 .* comes after step 32"),
         ('{"event": "pause", "trial": "samuel", "seed": 0, "step": 40}', "line 4: event 'pause' is not known"),
     ],
@@ -160,9 +161,7 @@ def test_why_a_session_ended_and_what_diverged_is_noted(tmp_path):
     end = next(place for place, line in enumerate(lines) if '"end"' in line)
     lines[end] = lines[end].replace("false", "true")
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    (folder / "stopped.json").write_text(
-        json.dumps({"format": 1, "reason": "error", "message": "disk full", "at": "now"})
-    )
+    save(folder / "stopped.json", {"format": 1, "reason": "error", "message": "disk full", "at": "now"})
     change(folder / "environment.json", sessions=[{"device": "cpu"}] * 3)
     recorded = read(folder)
     assert recorded.trials[0].diverged
@@ -174,8 +173,6 @@ def test_why_a_session_ended_and_what_diverged_is_noted(tmp_path):
 
 
 def test_who_works_on_a_run_is_known_while_it_does(tmp_path):
-    import os
-
     folder = small(tmp_path / "run")
     assert worker(folder) is None
     with Run.open(folder).locked():

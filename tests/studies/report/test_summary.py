@@ -149,8 +149,8 @@ def test_ranks_are_those_among_the_schedules(searched):
     study = the(replace(changed, trials=tuple(kept)))
     ranked = summary.ranks(study)
     assert (ranked["samuel"], ranked["samuel-full"], ranked["adam/cosine"]) == ((1, 1), (4, 4), (9, 9))
-    assert "Among the 8 schedules SAMUEL full would be 4th by the accuracy at the end and 4th by the best accuracy of the " \
-        "run." in summary.study_findings(study)  # fmt: skip
+    said = "SAMUEL full would be 4th by the accuracy at the end and 4th by the best accuracy of the run."
+    assert any(said in sentence for sentence in summary.study_findings(study))
     assert summary.best_schedule(study.search) == (0.1, 0.1, 0.1)
 
 
