@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from samuel.cli.shared import BAD_INPUT, BUSY, FAILED, INTERRUPTED, AsJson, Quiet, app, fail, needs
+from samuel.cli.shared import BAD_INPUT, BUSY, FAILED, INTERRUPTED, AsJson, Quiet, app, fail, needs, wide_console
 
 if TYPE_CHECKING:  # these load JAX, which takes seconds that `samuel play` and `--help` need not wait for
     from samuel.studies.runs import Run
@@ -194,7 +194,7 @@ def _start(name: str, values: dict[str, Any], folder: Path, as_json: bool, quiet
     if study.data is not None:  # the run may be resumed from another folder
         study = STUDIES[name].read({**values, "data": str(study.data.absolute())})
     try:
-        choose_device(study.device)
+        choose_device(study.device, study.deterministic)
     except BadSetting as error:
         raise _refused(error) from None
     changed = [f"--{key.replace('_', '-')} {shlex.quote(words(value))}" for key, value in study.changed().items()]
@@ -231,7 +231,7 @@ def _carry_out(
     shown = _relative(run.folder)
     again = f"Go on with it by: samuel resume {shown}"
     try:
-        choose_device(device)
+        choose_device(device, study.deterministic)
         observers = observers_of(run, study)
         with Stop().on_signals() as stop, Display(console, quiet, stop.request) as display:
             execute(
@@ -269,7 +269,7 @@ def finish(run: Run, as_json: bool, quiet: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary.as_json([recorded]), indent=2, allow_nan=False))
     elif not quiet:
-        console = Console(highlight=False)
+        console = wide_console()
         for table in terminal.tables(recorded):
             console.print(table)
             console.print()

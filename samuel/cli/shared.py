@@ -92,3 +92,9 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
     """End the command with a message on standard error."""
     Console(stderr=True, highlight=False, markup=False).print(message, soft_wrap=True)
     raise typer.Exit(code)
+
+
+def wide_console() -> Console:
+    """Standard output for tables: as wide as the terminal, and wide enough for them where there is none."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=max(console.width, 100))

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from samuel.cli.run import NEEDED
-from samuel.cli.shared import BAD_INPUT, AsJson, Quiet, app, fail, needs, writable
+from samuel.cli.shared import BAD_INPUT, AsJson, Quiet, app, fail, needs, wide_console, writable
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, finished or not.")]
 
@@ -42,6 +42,7 @@ def report(
     Runs of the same study and length share their tables. Runs that are not finished are drawn as far as they are.
     """
     from samuel.studies.report import summary, terminal
+    from samuel.studies.report.gathering import studies
 
     recorded = _read(runs)
     path = writable(runs[0] / "report.html" if out is None else out)
@@ -54,9 +55,9 @@ def report(
     if as_json:
         typer.echo(json.dumps(summary.as_json(recorded), indent=2, allow_nan=False))
     elif not quiet:
-        console = Console(highlight=False)
-        for one in recorded:
-            for table in terminal.tables(one):
+        console = wide_console()
+        for study in studies(recorded):
+            for table in terminal.study_tables(study):
                 console.print(table)
                 console.print()
     typer.echo(f"Report: {path}", err=as_json)
@@ -69,7 +70,7 @@ def compare(runs: Runs) -> None:
 
     if len(runs) < 2:
         raise typer.BadParameter("give at least two runs to compare", param_hint="RUN...")
-    Console(highlight=False).print(terminal.compare(_read(runs)))
+    wide_console().print(terminal.compare(_read(runs)))
 
 
 @app.command()

@@ -130,6 +130,8 @@ class Experts:
             floating-point model state; an extra forward pass).
         Q: how many step sizes the weights are kept with; by the length of the run if not given.
         bound: how large a gain, the difference of two losses, can be. Found out, and raised as needed, if not given.
+        clip: count gains beyond the bound as the bound, rather than raise it for all. One expert with an absurd loss
+            then does not slow down how the others are told apart; the paper's guarantee is for gains as they are.
         prior: weight of every candidate of a slot at birth; equal by default.
         newborns: "fresh" (start at the decision with their prior weight) or "inherit" (start at the mean of the slot
             they replace, and add the prior to its weight). The optimizer state is new in either case.
@@ -171,6 +173,7 @@ class Experts:
         combine: Literal["sample", "average", "best"] = "sample",
         Q: int | None = None,
         bound: float | None = None,
+        clip: bool = False,
         prior: Sequence[float] | None = None,
         newborns: Literal["fresh", "inherit"] = "fresh",
         placement: Literal["map", "scan", "shard"] = "map",
@@ -195,6 +198,9 @@ class Experts:
         if not isinstance(self.Q, int) or isinstance(self.Q, bool) or self.Q < 1:
             raise ValueError(f"Q must be a whole number of at least 1, got {Q!r}")
         self.bound = 0.0 if bound is None else numbers([bound], "bound", positive=True)[0]
+        if clip and bound is None:
+            raise ValueError("clip=True needs a bound to clip gains at, such as bound=1.0")
+        self.clip = clip
         self.placement = placed(placement, mesh, within)
         self._keeps_decision = combine == "average" or feedback == "loss"
         self._step = self.placement.compile(self._advance, self.count, donate)
@@ -373,7 +379,10 @@ class Experts:
         """How much better than the decision each expert was, and how much of that may be rounding."""
         reference = reference_loss(loss, losses, p, sampled=self.combine == "sample")
         feedback = Full(reference, losses, gradients=None)
-        return feedback.gains(None, None), feedback.rounding(None)
+        gains = feedback.gains(None, None)
+        if self.clip:  # but an infinite loss still takes an expert out
+            gains = jnp.where(jnp.isfinite(gains), jnp.clip(gains, -self.bound, self.bound), gains)
+        return gains, feedback.rounding(None)
 
     def _decide(self, rows: jax.Array, members: Member, state: ExpertsState, chance: jax.Array) -> ExpertsState:
         p = mw.shares(state.weights)

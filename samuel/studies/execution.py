@@ -21,12 +21,22 @@ from samuel.studies.training import Observer, Stop, Tell, train
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-def choose_device(device: str) -> None:
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+
+
+def choose_device(device: str, deterministic: bool = True) -> None:
     """Compute on the CPU, on a GPU, or on what JAX finds; before anything is computed.
+
+    Args:
+        device: "auto", "cpu" or "gpu".
+        deterministic: whether a GPU is to give the same result twice.
 
     Raises:
         BadSetting: if it is not there.
     """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if deterministic and DETERMINISTIC.partition("=")[0] not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()  # read when JAX first looks for devices
     if device != "auto":
         jax.config.update("jax_platforms", "cpu" if device == "cpu" else "cuda,rocm")
     try:

@@ -298,6 +298,7 @@ def _paper_full(setup: Setup) -> Method:
             Q=setup.Q,
             # Algorithm 2 has eta_q = 2^-q, which is a bound of 1; Algorithm 1's is found out.
             bound=None if setup.shortest else 1.0,
+            clip=not setup.shortest,
             placement=setup.placement,
         )
         return Population(setup.task, engine, _levels(_cover(setup), setup.rounds))

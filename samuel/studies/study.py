@@ -88,6 +88,9 @@ class Study(Settings):
     )
     device: str = option("auto", "Where to compute.", choices=DEVICES)
     precision: str = option("float32", "What the network computes in; parameters are float32.", choices=PRECISIONS)
+    deterministic: bool = option(
+        True, "On a GPU, use only operations that give the same twice, without which no resume is exact."
+    )
     placement: str = option(
         "scan", "How several networks train on one device: one after another, or side by side.", choices=("map", "scan")
     )
