@@ -3,7 +3,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,9 @@ from typer.testing import CliRunner
 
 import samuel
 from samuel import cli
-from samuel.studies.play.contest import LEARNERS, STREAMS, Plan
+from samuel.studies.methods import GROUPS
+from samuel.studies.play.contest import LEARNERS, STREAMS
+from samuel.studies.shift import Digits
 
 QUICK = ("--rounds", "256", "--dim", "2", "--backend", "numpy")
 
@@ -46,22 +47,18 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_demo_prints_the_tables_and_writes_a_report(here, monkeypatch):
-    monkeypatch.setattr(cli, "DEMO", replace(cli.DEMO, rounds=256, dim=2, backend="numpy"))
-    result = call("demo")
-    assert result.exit_code == 0, result.output
-    assert files(here) == ["samuel-demo/report.html"]
-    for stream in STREAMS.values():
-        assert f"{stream.label}: 256 rounds" in result.stdout
-        for name in stream.learners:
-            assert LEARNERS[name].label in result.stdout
-    assert result.stdout.splitlines()[-1] == f"Report: {here / 'samuel-demo' / 'report.html'}"
-    assert (here / "samuel-demo" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-
-
-def test_demo_plays_the_streams_in_full():
-    assert Plan() == cli.DEMO
-    assert cli.DEMO.rounds == 4096
+def test_demo_is_the_digits_study_in_a_folder_of_its_own(here, monkeypatch):
+    begun = []
+    monkeypatch.setattr("samuel.cli.run._carry_out", lambda run, study, *_, **__: begun.append((run, study)))
+    for folder in ("samuel-demo", "samuel-demo-2", "samuel-demo-3"):
+        result = call("demo")
+        assert result.exit_code == 0, result.output
+        run, study = begun.pop()
+        assert run.folder == here / folder
+        assert run.config["command"] == "samuel run digits"
+        assert study == Digits()
+    assert study.seeds == 3
+    assert {"samuel", *GROUPS["baselines"]} <= set(study.method_names())
 
 
 def test_play_in_a_process_of_its_own(here):
@@ -122,7 +119,7 @@ def test_the_seed_and_the_order_of_learners_are_kept(here):
     ],
 )
 def test_bad_values_are_refused_before_any_work(here, monkeypatch, words, message):
-    monkeypatch.setattr(cli, "run", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("samuel.cli.play.run", lambda *_: pytest.fail("work was done"))
     result = call("play", *words)
     assert result.exit_code == 2
     assert message in flat(result.stderr)
@@ -131,7 +128,7 @@ def test_bad_values_are_refused_before_any_work(here, monkeypatch, words, messag
 
 
 def test_a_place_where_no_report_can_be_is_refused_before_any_work(here, monkeypatch):
-    monkeypatch.setattr(cli, "run", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("samuel.cli.play.run", lambda *_: pytest.fail("work was done"))
     (here / "folder").mkdir()
     (here / "file").write_text("mine")
     os.mkfifo(here / "pipe")
@@ -140,10 +137,9 @@ def test_a_place_where_no_report_can_be_is_refused_before_any_work(here, monkeyp
         ("file/report.html", "file is a file, not a folder"),
         ("pipe", "pipe is not a plain file"),
     ):
-        for name in ("demo", "play"):
-            result = call(name, "--out", out)
-            assert result.exit_code == 2
-            assert message in flat(result.stderr)
+        result = call("play", "--out", out)
+        assert result.exit_code == 2
+        assert message in flat(result.stderr)
     assert files(here) == ["file"]
     assert (here / "file").read_text() == "mine"
 
@@ -164,10 +160,10 @@ def test_a_report_that_cannot_be_written_is_an_error_without_a_traceback(here, m
 def test_an_interrupt_ends_with_130_and_leaves_nothing(here):
     code = """
 import os, signal
-from samuel import cli
-run = cli.run
-cli.run = lambda plan, tell: run(plan, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-cli.main()
+from samuel.cli import main, play
+run = play.run
+play.run = lambda plan, tell: run(plan, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+main()
 """
     done = command("play", *QUICK, "--out", str(here / "report.html"), code=code)
     assert done.returncode == 130
@@ -182,7 +178,8 @@ def test_the_version_is_shown():
 
 
 def test_help_names_every_command_and_every_choice(here):
-    assert "demo" in call("--help").output
+    for word in ("demo", "run", "resume", "watch", "report", "compare", "list", "play"):
+        assert f" {word} " in flat(call("--help").output)
     assert "play" in call().output
     text = flat(call("play", "--help").output)
     for word in (*STREAMS, *LEARNERS, "--rounds", "--dim", "--seed", "--out", "--json", "--quiet"):
@@ -190,11 +187,18 @@ def test_help_names_every_command_and_every_choice(here):
 
 
 @pytest.mark.parametrize(
-    ("missing", "hint"), [("typer", "The samuel command needs typer"), ("plotly", "The report needs plotly")]
+    ("words", "missing", "hint"),
+    [
+        (("demo",), "typer", "The samuel command needs typer"),
+        (("demo",), "jax", "This needs jax"),
+        (("run", "digits"), "flax", "This needs flax"),
+        (("play",), "plotly", "This needs plotly"),
+    ],
+    ids=["typer", "jax", "flax", "plotly"],
 )
-def test_what_is_not_installed_is_named(here, missing, hint):
+def test_what_is_not_installed_is_named(here, words, missing, hint):
     code = f"import sys; sys.modules[{missing!r}] = None; from samuel.__main__ import main; main()"
-    done = command("demo", code=code)
+    done = command(*words, code=code)
     assert done.returncode == 1
     assert hint in done.stderr
     assert 'pip install "samuel[studies]"' in done.stderr

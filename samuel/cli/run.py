@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # these load JAX, which takes seconds that `samuel play` and 
     from samuel.studies.training import Moment, Trial
 
 NEEDED = ("jax", "flax", "optax", "orbax", "sklearn", "PIL")
+STOPPING = "Stopping at the next step; once more to stop at once. Nothing is lost either way."
 EVERY = 10.0
 """Seconds between two lines of progress where there is no terminal."""
 
@@ -191,8 +192,9 @@ def _start(name: str, values: dict[str, Any], folder: Path, as_json: bool, quiet
         from samuel.studies.runs import Run, RunError
         from samuel.studies.settings import BadSetting, words
     study = STUDIES[name].read(values)
-    if study.data is not None:  # the run may be resumed from another folder
-        study = STUDIES[name].read({**values, "data": str(study.data.absolute())})
+    # The run may be resumed from another folder.
+    paths = {key: str(path.absolute()) for key in ("data", "cache") if (path := getattr(study, key)) is not None}
+    study = STUDIES[name].read({**values, **paths})
     try:
         choose_device(study.device, study.deterministic)
     except BadSetting as error:
@@ -233,7 +235,7 @@ def _carry_out(
     try:
         choose_device(device, study.deterministic)
         observers = observers_of(run, study)
-        with Stop().on_signals() as stop, Display(console, quiet, stop.request) as display:
+        with Stop(lambda: print(STOPPING, file=sys.stderr)).on_signals() as stop, Display(console, quiet) as display:
             execute(
                 run,
                 study,
@@ -295,8 +297,8 @@ def _relative(path: Path) -> Path:
 class Display:
     """Progress on standard error: bars on a terminal, else a line now and then."""
 
-    def __init__(self, console: Console, quiet: bool, stop: Callable[[], None]) -> None:
-        self.console, self.quiet, self.stop = console, quiet, stop
+    def __init__(self, console: Console, quiet: bool) -> None:
+        self.console, self.quiet = console, quiet
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

@@ -105,7 +105,7 @@ def list_command(
         from samuel.studies.catalogue import STUDIES
     table = _table("Studies: samuel run STUDY", "study", "what it is", "needs --data")
     for kind in STUDIES.values():
-        table.add_row(kind.name, kind.summary, "yes" if kind.needs_data else "no")
+        table.add_row(kind.name, kind.summary, kind.data_in_short())
     console.print(table)
     table = _table("Methods: --methods NAME,NAME,...", "name", "what it is")
     for name, label in methods.SAMUELS.items():

@@ -100,6 +100,11 @@ class Study(Settings):
     samuel_rule: str = option("samuel", "The drop-in's rule.", choices=tuple(RULES))
     samuel_horizon: bool = option(True, "Whether the drop-in is told the number of steps.")
 
+    @classmethod
+    def data_in_short(cls) -> str:
+        """Whether `--data` is needed, in a word."""
+        return "yes" if cls.needs_data else "no"
+
     def check(self) -> None:
         try:
             names = named.expand(self.methods)

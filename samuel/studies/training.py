@@ -96,8 +96,9 @@ Observer = Callable[[Trial, dict[str, Any]], None]
 class Stop:
     """Asks the loop to stop at the next step, with a checkpoint: on Ctrl-C and on SIGTERM, or by `request`."""
 
-    def __init__(self) -> None:
+    def __init__(self, announce: Callable[[], None] = lambda: None) -> None:
         self.requested = False
+        self.announce = announce
 
     def request(self, *_: Any) -> None:
         """Stop at the next step."""
@@ -112,6 +113,7 @@ class Stop:
 
         def once(number: int, frame: Any) -> None:
             self.request()
+            self.announce()
             for each, handler in before.items():
                 signal.signal(each, handler)
 
@@ -276,6 +278,8 @@ def _about(trial: Trial, event: str, step: int) -> dict[str, Any]:
 def _tell(tell: Tell, trial: Trial, number: int, step: int, last: dict[str, Any]) -> None:
     def one(name: str) -> float | None:
         value = last[name]
+        if isinstance(value, float) and not np.isfinite(value):
+            return None
         if isinstance(value, list):  # of a search: its best
             finite = [each for each in value if each is not None]
             return None if not finite else (max if name == "accuracy" else min)(finite)

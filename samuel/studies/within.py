@@ -40,6 +40,10 @@ class WithinAnother(Study):
         choices=("map", "scan"), shown="the task's",
     )  # fmt: skip
 
+    @classmethod
+    def data_in_short(cls) -> str:
+        return "as the task does"
+
     @cached_property
     def inner(self) -> Offline:
         """The study whose training this is."""

@@ -135,6 +135,6 @@ def test_the_offline_study_comes_out_the_same_however_often_it_is_ended(start, t
     words = (*words, "--methods", ",".join(chosen), "--checkpoint-seconds", 0)
     same = of_trials(whole, chosen)
     kill = signal.SIGKILL
-    disturbances = [(0.1, kill), (0.3, signal.SIGINT), (0.5, kill), (0.8, kill)]
+    disturbances = [(0.1, kill), (0.3, signal.SIGINT), (0.6, kill)]
     again = disturbed(start, tmp_path_factory.getbasetemp() / "offline-disturbed", words, disturbances, len(same))
     assert again == same
