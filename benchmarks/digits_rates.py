@@ -58,8 +58,8 @@ def main():
         execute(run, study, tell=tell)
         found = summary.as_json([read(run.folder)])["studies"][0]
     metrics, best = {}, {}
-    for row in found["methods"]:
-        values = [column["mean"] for column in row["metrics"].values()]
+    for row in found["rows"]:
+        values = [column["mean"] for column in row["values"].values()]
         # A rate with which a seed diverged has no mean, and is no candidate.
         metrics[row["method"]] = values
         if all(value is not None for value in values):
@@ -72,13 +72,8 @@ def main():
     print(json.dumps(chosen, indent=1))
     print("as in DIGITS_RATES" if chosen == used else f"DIGITS_RATES has others: {used}")
     if options.json:
-        content = {
-            "benchmark": "digits_rates",
-            **SEEDS,
-            "columns": found["columns"],
-            "metrics": metrics,
-            "best": chosen,
-        }
+        columns = [column["key"] for column in found["columns"]]
+        content = {"benchmark": "digits_rates", **SEEDS, "columns": columns, "metrics": metrics, "best": chosen}
         Path(options.json).write_text(json.dumps(content, indent=1) + "\n")
 
 

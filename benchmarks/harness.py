@@ -3,9 +3,9 @@
     python benchmarks/harness.py                                   a small network on digits
     python benchmarks/harness.py --study shift --data CIFAR10      ResNet-18, where there is a GPU
 
-The bare loop trains on one batch that lies on the device; the instrument gathers, normalises and augments a new one for
-every step, adds up losses, shows progress, and is ready to stop at any step. Both in one process, in turns; the ratio is
-that of the shortest times a step.
+The bare loop trains on one batch that lies on the device; the instrument gathers, normalises and augments a new one
+for every step, adds up losses, and is ready to stop at any step. Both in one process, in turns; the ratio is that of
+the shortest times a step.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from samuel.studies.catalogue import study_of
-from samuel.studies.execution import environment
+from samuel.studies.execution import choose_device, environment
 from samuel.studies.runs import Run
 from samuel.studies.training import train
 
@@ -62,6 +62,7 @@ def main():
     parser.add_argument("--study", default="digits", choices=tuple(DEFAULTS))
     parser.add_argument("--data", default=None)
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--deterministic", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5, help="how often both are measured, in turns")
     parser.add_argument("--method", default="adam/constant")
@@ -69,8 +70,9 @@ def main():
     options = parser.parse_args()
     settings = {"methods": options.method, "seeds": 1, **DEFAULTS[options.study]}
     settings |= {"data": options.data} if options.data else {}
-    settings |= {"precision": options.precision}
+    settings |= {"precision": options.precision, "deterministic": options.deterministic}
     study = study_of(options.study, settings)
+    choose_device(study.device, study.deterministic)
     prepared = study.prepare()
     warm = 4
     trial = prepared.trials[0]

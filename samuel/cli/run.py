@@ -234,8 +234,11 @@ def _carry_out(
     again = f"Go on with it by: samuel resume {shown}"
     try:
         choose_device(device, study.deterministic)
-        observers = observers_of(run, study)
-        with Stop(lambda: print(STOPPING, file=sys.stderr)).on_signals() as stop, Display(console, quiet) as display:
+        with (
+            observers_of(run, study) as observers,
+            Stop(lambda: print(STOPPING, file=sys.stderr)).on_signals() as stop,
+            Display(console, quiet) as display,
+        ):
             execute(
                 run,
                 study,
@@ -280,7 +283,8 @@ def finish(run: Run, as_json: bool, quiet: bool) -> None:
     try:
         from samuel.studies.report.page import write
     except ModuleNotFoundError as error:  # training machines need not have what pages are made with
-        typer.echo(f"No report: {error.name} is not installed. `samuel report` makes it where it is.", err=True)
+        missing = (error.name or "").partition(".")[0]
+        typer.echo(f"No report: {missing} is not installed. `samuel report` makes it where it is.", err=True)
         return
     try:
         write([recorded], page)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -124,14 +125,16 @@ def execute(
                 lesson.close()
 
 
-def observers_of(run: Run, study: Study) -> list[Observer]:
-    """Who else is handed the events of a run: TensorBoard, where the study asks for it.
+@contextmanager
+def observers_of(run: Run, study: Study) -> Iterator[list[Observer]]:
+    """Who else is handed the events of a run, as long as this lasts: TensorBoard, where the study asks for it.
 
     Raises:
         RunError: if what that needs is not installed.
     """
     if not study.tensorboard:
-        return []
+        yield []
+        return
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
@@ -149,10 +152,13 @@ def observers_of(run: Run, study: Study) -> list[Observer]:
             writers.clear()
             folder = str(run.folder / "tensorboard" / name)
             # What was written beyond the checkpoint that a resumed trial comes from is written again.
-            writers[name] = SummaryWriter(folder, purge_step=event["step"])
+            writers[name] = SummaryWriter(folder, purge_step=event["step"], flush_secs=1)
         for key, value in event.items():
             if key in ("loss", "accuracy", "test_loss", "rate", "shifts") and isinstance(value, int | float):
                 writers[name].add_scalar(key, value, event["step"])
-        writers[name].flush()
 
-    return [observe]
+    try:
+        yield [observe]
+    finally:  # writers are ahead of their files until they are closed
+        for writer in writers.values():
+            writer.close()

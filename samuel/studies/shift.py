@@ -215,7 +215,9 @@ class Digits(Shift):
 
     name: ClassVar[str] = "digits"
     title: ClassVar[str] = "A shift without notice, digits"
-    summary: ClassVar[str] = "The same on scikit-learn's digits (5-9, then 0-4) with a small network: no data needed."
+    summary: ClassVar[str] = (
+        "Online: scikit-learn's digits 5-9, then without notice 0-4; a small network, no data needed."
+    )
     model: ClassVar[str] = "a small convolutional network"
     needs_data: ClassVar[str] = ""
     takes_data: ClassVar[bool] = False
@@ -230,7 +232,9 @@ class Digits(Shift):
     batch: int = option(64, "Examples in a batch.", least=1)
     width: int = option(16, "Width of the network's first layer.", least=1)
     placement: str = option(
-        "map", "How several networks train on one device: one after another, or side by side.", choices=("map", "scan")
+        "map",
+        "How several networks train on one device: side by side (map) or one after another (scan).",
+        choices=("map", "scan"),
     )
 
     @property

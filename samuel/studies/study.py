@@ -92,7 +92,9 @@ class Study(Settings):
         True, "On a GPU, use only operations that give the same twice, without which no resume is exact."
     )
     placement: str = option(
-        "scan", "How several networks train on one device: one after another, or side by side.", choices=("map", "scan")
+        "scan",
+        "How several networks train on one device: side by side (map) or one after another (scan).",
+        choices=("map", "scan"),
     )
     checkpoint_seconds: float = option(60.0, "How many seconds a kill may cost; 0 saves at every measurement.", least=0)
     tensorboard: bool = option(False, "Write TensorBoard event files into the folder of the run, too.")
