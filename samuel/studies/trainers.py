@@ -144,14 +144,17 @@ class Compiled:
             params = state.params if evaluate is None else evaluate(state.opt_state, state.params)
             return _judged(task, params, state.model_state, batch)
 
-        def init(key: jax.Array) -> SingleState:
-            start, steps = jax.random.split(key)
-            params, model_state = task.init(start)
-            return SingleState(params, self.optimizer.init(params), model_state, steps)
-
         self.step = jax.jit(step, donate_argnums=0)
         self.judge = jax.jit(judge)
-        self.init = jax.jit(init)
+        self._begin = jax.jit(self.optimizer.init)
+
+    def init(self, key: jax.Array) -> SingleState:
+        """The state before the first step."""
+        start, steps = jax.random.split(key)
+        # The task has its initialiser compiled once for all optimizers: for a ResNet that takes ten seconds.
+        params, model_state = self.task.init(start)
+        # Compiled initialisers may hand out one buffer twice (zeros), and the step takes the memory of each.
+        return jax.tree.map(jnp.copy, SingleState(params, self._begin(params), model_state, steps))
 
 
 class Single(Trainer):
@@ -179,8 +182,7 @@ class Single(Trainer):
         self.levels, self.rates = levels, rates
 
     def init(self, key: jax.Array, round: int = 0) -> SingleState:
-        # Compiled initialisers may hand out one buffer twice (zeros), and the step takes the memory of each.
-        return jax.tree.map(jnp.copy, self.compiled.init(key))
+        return self.compiled.init(key)
 
     def step(self, state: SingleState, batch: Batch, round: int) -> tuple[SingleState, jax.Array]:
         rate = 0.0 if self.schedule is None else self.schedule(round)
@@ -226,7 +228,7 @@ class Population(Trainer):
 
     def init(self, key: jax.Array, round: int = 0) -> PopulationState:
         start, steps = jax.random.split(key)
-        params, model_state = jax.jit(self.task.init)(start)
+        params, model_state = self.task.init(start)
         experts = self.engine.init(params, model_state, key=steps)
         return PopulationState(experts, jnp.asarray(np.nan, jnp.float32))
 
@@ -266,7 +268,7 @@ class Search(Trainer):
 
     def init(self, key: jax.Array, round: int = 0) -> sj.SweepState:
         start, steps = jax.random.split(key)
-        params, model_state = jax.jit(self.task.init)(start)
+        params, model_state = self.task.init(start)
         return self.sweep.init(params, model_state, key=steps, round=round)
 
     def step(self, state: sj.SweepState, batch: Batch, round: int) -> tuple[sj.SweepState, jax.Array]:
