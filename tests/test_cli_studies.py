@@ -22,10 +22,8 @@ from samuel.studies.catalogue import STUDIES, study_of
 
 ROOT = Path(samuel.__file__).parents[1]
 DIVERGING = "sgd/constant@1e+30"
-TINY = (
-    *("--seeds", 1, "--scale", 0.05, "--width", 4, "--examples", 20, "--batch", 8),
-    *("--methods", f"samuel,{DIVERGING},adam/cosine"),
-)
+SMALL = ("--seeds", 1, "--scale", 0.05, "--width", 4, "--examples", 20, "--batch", 8)
+TINY = (*SMALL, "--methods", f"samuel,{DIVERGING},adam/cosine")
 
 
 @pytest.fixture(autouse=True)
@@ -405,7 +403,8 @@ def test_a_run_that_is_not_as_it_was_planned_is_not_resumed(run, copy, file, cha
 
 
 def test_a_full_disk_ends_a_run_that_can_be_resumed(run, here):
-    whole = (run / "metrics.jsonl").read_bytes()
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    whole = b"".join(line for line in lines if b"adam/cosine" in line)
     room = len(whole) - 500  # the last lines do not fit
 
     code = f"""
@@ -414,7 +413,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))
 from samuel.__main__ import main
 main()
 """
-    result = command("run", "digits", *TINY, "--out", "run", code=code)
+    result = command("run", "digits", *SMALL, "--methods", "adam/cosine", "--out", "run", code=code)
     assert result.returncode == 1, result.stderr
     assert "metrics.jsonl could not be written: File too large. Nothing that was written is lost" in result.stderr
     assert "Go on with it by: samuel resume run" in result.stderr

@@ -200,6 +200,35 @@ def test_multiplying_all_losses_changes_nothing_while_the_scale_is_found_out():
     np.testing.assert_array_equal(point, point_again)
 
 
+def test_with_clip_an_absurd_expert_does_not_slow_down_how_the_others_are_told_apart():
+    # From 0 towards 1: rate 0.3 arrives, rate 0.001 hardly moves, and rate 30 is thrown out further every round.
+    def after(**options):
+        engine = engine_of(rates=(0.001, 0.3, 30.0), bound=1.0, combine="best", Q=5, **options)
+        state = engine.init(start(), key=0)
+        for _ in range(12):
+            state, info = engine.step(state, jnp.ones(3))
+        return np.asarray(state.p[0]), float(state.weights.bound)
+
+    (slow, good, absurd), bound = after(clip=True)
+    assert bound == 1.0
+    assert good > 0.9 > 10 * (slow + absurd)
+    (slow, good, absurd), bound = after()
+    assert bound > 1e6  # raised for all, and the two sound ones look alike
+    assert good < 2 * slow
+
+
+def test_with_clip_an_infinite_loss_still_takes_an_expert_out():
+    def loss_fn(params, model_state, batch, key):
+        far = jnp.abs(params["w"]).max() > 10
+        return jnp.where(far, jnp.inf, jnp.sum((params["w"] - batch) ** 2)), model_state
+
+    engine = engine_of(rates=(0.1, 30.0), loss_fn=loss_fn, bound=1.0, clip=True)
+    state = engine.init(start(), key=0)
+    for _ in range(3):
+        state, info = engine.step(state, jnp.ones(3))
+    assert state.p[0].tolist() == [1.0, 0.0]
+
+
 # --- what networks add -----------------------------------------------------------------------------------------------
 
 
@@ -386,6 +415,7 @@ def test_a_batch_that_is_bad_for_everyone_changes_nothing(keeping):
         ({"feedback": "loss"}, "combine='sample' needs feedback='full'"),
         ({"Q": 0}, "Q must be a whole number of at least 1, got 0"),
         ({"bound": -1.0}, "bound must be positive numbers, got -1.0"),
+        ({"clip": True}, "clip=True needs a bound to clip gains at, such as bound=1.0"),
         ({"prior": (1.0,)}, r"one number per expert of a slot \(2\), got 1"),
         ({"base": optax.adam(0.1)}, "complete optimizer"),
         ({"base": "adamm"}, "base must be one of"),

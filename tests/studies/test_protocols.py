@@ -87,7 +87,9 @@ def test_batches_and_exams_are_of_the_classes_in_force():
     colours = {}
     for step in (0, 59, 60, 99):
         images, labels = course.feed(seed=0).batch(step)
-        colours[step] = {(int(label), round(float(image[0, 0, 0]), 3)) for image, label in zip(images, labels, strict=True)}
+        colours[step] = {
+            (int(label), round(float(image[0, 0, 0]), 3)) for image, label in zip(images, labels, strict=True)
+        }
         assert {label for label, _ in colours[step]} == set(range(5))
     assert colours[0] == colours[59]
     assert colours[60] == colours[99]

@@ -76,7 +76,9 @@ def test_words_become_values_of_their_type():
     told = {"cups": "2", "litres": "1", "sizes": " 0.5, 1 ", "milk": "yes", "spoons": "None", "shelf": "a/b"}
     assert Coffee.read(told) == Coffee(2, 1.0, (0.5, 1.0), milk=True, spoons=None, shelf=Path("a/b"))
     assert isinstance(Coffee.read({"litres": 1}).litres, float)
-    assert [Coffee.read({"milk": word}).milk for word in ("on", "True", "1", "off", "No", "0")] == [True] * 3 + [False] * 3
+    assert [Coffee.read({"milk": word}).milk for word in ("on", "True", "1", "off", "No", "0")] == [True] * 3 + [
+        False
+    ] * 3
 
 
 def test_only_what_was_told_differently_counts_as_changed():

@@ -107,6 +107,7 @@ def test_a_captured_step_does_the_same(name):
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script", "ignore:TensorFloat32 tensor cores")  # torch's own
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # and this: it looks at the loss while tracing
 def test_a_compiled_training_step_does_the_same():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).cuda()
