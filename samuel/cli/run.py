@@ -234,6 +234,9 @@ def _carry_out(
     again = f"Go on with it by: samuel resume {shown}"
     try:
         choose_device(device, study.deterministic)
+    except BadSetting as error:  # nothing was done, so nothing is said about it in the folder
+        fail(f"--device: {error}", BAD_INPUT)
+    try:
         with (
             observers_of(run, study) as observers,
             Stop(lambda: print(STOPPING, file=sys.stderr)).on_signals() as stop,
@@ -269,8 +272,12 @@ def finish(run: Run, as_json: bool, quiet: bool) -> None:
     """Print the results of a run that is complete, and write its page."""
     from samuel.studies.report import summary, terminal
     from samuel.studies.report.reading import read
+    from samuel.studies.runs import RunError
 
-    recorded = read(run.folder)
+    try:
+        recorded = read(run.folder)
+    except RunError as error:
+        fail(f"All trials are complete, and the results could not be read: {error}")
     if as_json:
         typer.echo(json.dumps(summary.as_json([recorded]), indent=2, allow_nan=False))
     elif not quiet:

@@ -16,7 +16,7 @@ from samuel.jax import Checkpoints
 from samuel.studies.data import Tell as TellData
 from samuel.studies.runs import Run, RunError
 from samuel.studies.settings import BadSetting
-from samuel.studies.study import Prepared, Study
+from samuel.studies.study import DEVICES, Prepared, Study
 from samuel.studies.training import Observer, Stop, Tell, train
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -35,18 +35,21 @@ def choose_device(device: str, deterministic: bool = True) -> None:
     Raises:
         BadSetting: if it is not there.
     """
+    if device not in DEVICES:
+        raise BadSetting("device", f"device must be one of {', '.join(DEVICES)}, got {device!r}")
     flags = os.environ.get("XLA_FLAGS", "")
     if deterministic and DETERMINISTIC.partition("=")[0] not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()  # read when JAX first looks for devices
-    if device != "auto":
-        jax.config.update("jax_platforms", "cpu" if device == "cpu" else "cuda,rocm")
+    if device == "cpu":
+        # A GPU is what JAX takes first where there is one. To name its kinds would fail for the one that is not there.
+        jax.config.update("jax_platforms", "cpu")
     try:
         found = jax.devices()
     except RuntimeError as error:
         raise BadSetting("device", f"device {device} is not available here: {error}") from None
     wanted = {"cpu": "cpu", "gpu": "gpu"}.get(device)
     if wanted and found[0].platform != wanted:
-        raise BadSetting("device", f"device must be one that is here, {found[0].platform}; got {device}")
+        raise BadSetting("device", f"device {device} is not available here: JAX finds {found[0].platform}")
 
 
 def environment() -> dict[str, Any]:
@@ -106,23 +109,26 @@ def execute(
         if Checkpoints(run.checkpoint_folder(position.trial)).latest is None:
             run.metrics.cut(position.size)  # what a kill left of a trial without a checkpoint is trained again
         planned(prepared, position.trial)
-        for number, trial in enumerate(prepared.trials):
-            if number < position.trial:
-                continue
-            lesson = trial.lesson()
-            try:
-                train(
-                    run,
-                    trial,
-                    number,
-                    lesson=lesson,
-                    checkpoint_seconds=study.checkpoint_seconds,
-                    stop=stop,
-                    tell=tell,
-                    observers=observers,
-                )
-            finally:
-                lesson.close()
+        try:
+            for number, trial in enumerate(prepared.trials):
+                if number < position.trial:
+                    continue
+                lesson = trial.lesson()
+                try:
+                    train(
+                        run,
+                        trial,
+                        number,
+                        lesson=lesson,
+                        checkpoint_seconds=study.checkpoint_seconds,
+                        stop=stop,
+                        tell=tell,
+                        observers=observers,
+                    )
+                finally:
+                    lesson.close()
+        finally:
+            prepared.close()
 
 
 @contextmanager

@@ -369,11 +369,11 @@ class ImageNet(Offline):
             )
             return Streamed(pipeline, IMAGENET_STATS)
 
-        facts = {"name": "images", "train": len(train.paths), "test": len(val.paths)}
+        used = {"name": "images", "train": len(train.paths), "test": len(val.paths), "classes": list(folder.classes)}
         return self.make_course(
             task,
             max(1, len(train.paths) // self.batch),
             feed,
             StreamedExam(crops, IMAGENET_STATS, batch=min(250, self.batch)),
-            {"data": facts | {"classes": list(folder.classes)} | folder.facts | {"test_images": seen}},
+            {"data": used | folder.facts | used | {"test_images": seen}},
         )

@@ -30,9 +30,6 @@ class Base:
     """Where it comes from."""
     rate: float
     """A learning rate to begin with, where nothing better is known."""
-    needs_shapes: bool = False
-    """Whether directions depend on the shapes of parameters, so that packing all of them into one vector, as the
-    drop-in does, makes another method of it."""
 
 
 class WNGradState(NamedTuple):
@@ -159,7 +156,6 @@ _BASES = (
         "RMSprop with row and column means for large matrices, and steps in proportion to the size of each parameter.",
         "Shazeer and Stern 2018",
         rate=0.02,
-        needs_shapes=True,
     ),
     Base(
         "wngrad",
@@ -177,7 +173,6 @@ _BASES = (
         "vectors and word vectors go to Adam.",
         "Jordan 2024; Liu et al. 2025",
         rate=0.005,
-        needs_shapes=True,
     ),
 )
 BASES: dict[str, Base] = {one.name: one for one in _BASES}

@@ -165,6 +165,7 @@ class Run:
             file.flush()
             self.metrics.open()
             self.times.open()
+            self.times.cut_torn()  # metrics are cut where a checkpoint says; these would go on in the middle of a line
             try:
                 yield
             finally:
@@ -300,6 +301,13 @@ class Lines:
     def cut(self, size: int) -> None:
         """Drop what comes after so many bytes."""
         os.ftruncate(self._open(), size)
+
+    def cut_torn(self) -> None:
+        """Drop a last line that was not written to its end, as a crash leaves it."""
+        with open(self.path, "rb") as file:
+            whole = sum(len(line) for line in file if line.endswith(b"\n"))
+        if whole < self.size:
+            self.cut(whole)
 
     def events(self) -> Iterator[tuple[dict[str, Any], int]]:
         """Every whole line and where it ends. A last line without an end is left out.

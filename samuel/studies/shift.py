@@ -103,6 +103,10 @@ class Shift(Study):
         both = set(self.first) & set(self.then)
         if both:
             raise BadSetting("then", f"then must have other classes than first; {sorted(both)[0]} is in both")
+        if "search" in self.method_names():
+            raise BadSetting("methods", "method 'search' is for offline studies: this one has no transitions")
+        if len(set(self.rates)) < len(self.rates):
+            raise BadSetting("rates", f"rates must differ from each other, got {self.rates}")
         if list(self.windows) != sorted(set(self.windows)):
             raise BadSetting("windows", f"windows must rise, got {self.windows}")
         self.scaled()

@@ -39,6 +39,8 @@ class Prepared(NamedTuple):
     plan: dict[str, Any]
     """What `plan.json` of a run holds."""
     trials: tuple[Trial, ...]
+    close: Callable[[], None] = lambda: None
+    """Lets go of what trials share: memory, and processes that decode."""
 
 
 class Course(NamedTuple):
@@ -193,7 +195,7 @@ class Study(Settings):
             **course.plan,
             "trials": rows,
         }
-        return Prepared(plan, tuple(trials))
+        return Prepared(plan, tuple(trials), feeds.close)
 
 
 class _Feeds:
@@ -206,11 +208,16 @@ class _Feeds:
 
     def __call__(self, seed: int) -> Feed:
         if self.feed is None or seed != self.seed:
-            close = getattr(self.feed, "close", None)
-            if close is not None:
-                close()
+            self.close()
             self.seed, self.feed = seed, self.make(seed)
         return self.feed
+
+    def close(self) -> None:
+        """End the feed there is."""
+        feed, self.feed = self.feed, None
+        close = getattr(feed, "close", None)
+        if close is not None:
+            close()
 
 
 def _lesson(
@@ -277,7 +284,8 @@ def stats_of(split: Split) -> tuple[Any, Any]:
 
 def facts_about(dataset: Dataset, train: int, test: int) -> dict[str, Any]:
     """What the plan says about the data."""
-    return {"name": dataset.name, "train": train, "test": test, "classes": list(dataset.classes), **dataset.facts}
+    used = {"name": dataset.name, "train": train, "test": test, "classes": list(dataset.classes)}
+    return used | dataset.facts | used  # facts tell how many there are, the plan how many are used
 
 
 def evenly(first: int, last: int, points: int) -> list[int]:

@@ -196,7 +196,8 @@ def train(
             if len(waiting) > AHEAD:
                 waiting.popleft().block_until_ready()
                 told(step, last)
-                if checkpoint_seconds and time.perf_counter() - saved > checkpoint_seconds:
+                # Not where a measurement is due: what is saved after it has the same step, and is another state.
+                if step < due and checkpoint_seconds and time.perf_counter() - saved > checkpoint_seconds:
                     pause = time.perf_counter()
                     save()
                     saved = time.perf_counter()

@@ -206,7 +206,7 @@ def test_with_clip_an_absurd_expert_does_not_slow_down_how_the_others_are_told_a
         engine = engine_of(rates=(0.001, 0.3, 30.0), bound=1.0, combine="best", Q=5, **options)
         state = engine.init(start(), key=0)
         for _ in range(12):
-            state, info = engine.step(state, jnp.ones(3))
+            state, _info = engine.step(state, jnp.ones(3))
         return np.asarray(state.p[0]), float(state.weights.bound)
 
     (slow, good, absurd), bound = after(clip=True)
@@ -225,7 +225,7 @@ def test_with_clip_an_infinite_loss_still_takes_an_expert_out():
     engine = engine_of(rates=(0.1, 30.0), loss_fn=loss_fn, bound=1.0, clip=True)
     state = engine.init(start(), key=0)
     for _ in range(3):
-        state, info = engine.step(state, jnp.ones(3))
+        state, _info = engine.step(state, jnp.ones(3))
     assert state.p[0].tolist() == [1.0, 0.0]
 
 

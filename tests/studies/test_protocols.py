@@ -1,4 +1,4 @@
-"""The protocols, against the numbers of the paper: lengths, shifts, transitions, rates and trials. Nothing is trained."""
+"""The protocols, against the numbers of the paper: lengths, shifts, transitions, rates, trials. Nothing is trained."""
 
 import itertools
 from dataclasses import dataclass
@@ -46,6 +46,12 @@ class Cifar10OfStubs(Cifar10):
         return few_images()
 
 
+def prepared(study):
+    """The plan of a study, and its trials."""
+    found = study.prepare()
+    return found.plan, found.trials
+
+
 def lengths_of_blocks(rounds, shortest):
     cover = Geometric(rounds, shortest)
     return [cover.length(slot) for slot in range(cover.slots(rounds))]
@@ -63,7 +69,7 @@ def test_the_shift_is_the_papers():
 
 
 def test_the_plan_of_the_shift_tells_all_of_it():
-    plan, trials = ShiftOfStubs(width=4, seeds=2, methods=("samuel-linear", "samuel-full", "adam/cosine")).prepare()
+    plan, trials = prepared(ShiftOfStubs(width=4, seeds=2, methods=("samuel-linear", "samuel-full", "adam/cosine")))
     assert (plan["rounds"], plan["shift"], plan["unit"], plan["chance"]) == (25_600, 17_000, "round", 0.2)
     assert plan["windows"] == [100, 500, 1000]
     assert plan["model"]["parameters"] > 40_000
@@ -179,7 +185,7 @@ def test_cifar10_is_the_papers():
 
 def test_the_plan_of_cifar10_has_125_schedules_all_different():
     study = Cifar10OfStubs(width=4, batch=10, methods=("search", "samuel-full", "samuel", "adagrad/step@1:0.1:0.01"))
-    plan, trials = study.prepare()
+    plan, trials = prepared(study)
     assert (plan["rounds"], plan["transitions"], plan["steps_per_epoch"]) == (1000, [500, 800], 4)
     assert plan["chance"] == 0.1
     rows = {row["trial"]: row for row in plan["trials"]}
@@ -191,7 +197,7 @@ def test_the_plan_of_cifar10_has_125_schedules_all_different():
 
 
 def test_a_search_is_made_with_the_first_seed_only():
-    plan, _ = Cifar10OfStubs(width=4, batch=10, seeds=2, first_seed=4, methods=("search", "sgd/constant")).prepare()
+    plan, _ = prepared(Cifar10OfStubs(width=4, batch=10, seeds=2, first_seed=4, methods=("search", "sgd/constant")))
     assert [(row["trial"], row["seed"]) for row in plan["trials"]] == [
         ("search", 4),
         ("sgd/constant", 4),
@@ -219,7 +225,7 @@ def test_sst2_is_the_papers():
 
 
 def test_stability_is_the_papers_eighteen_runs():
-    plan, _ = Stability(task="digits-offline").prepare()
+    plan, _ = prepared(Stability(task="digits-offline"))
     assert [(row["alphas"], row["etas"]) for row in plan["trials"]] == list(
         itertools.product((2, 3, 6), (5, 10, 15, 20, 25, 30))
     )
@@ -230,7 +236,7 @@ def test_stability_is_the_papers_eighteen_runs():
 
 
 def test_compute_times_one_schedule_of_the_search_and_the_forms_of_samuel():
-    plan, trials = Compute(task="digits-offline", steps=40).prepare()
+    plan, trials = prepared(Compute(task="digits-offline", steps=40))
     found = [(row["trial"], row["networks"], row["protocol_trials"]) for row in plan["trials"]]
     assert found == [("adagrad/constant", 1, 125), ("samuel-full", 5, 1), ("samuel-linear", 1, 1), ("samuel", 1, 1)]
     assert (plan["rounds"], plan["protocol_steps"], plan["transitions"]) == (40, 440, [20, 32])

@@ -1,4 +1,4 @@
-"""What studies can be told: every value is checked by its own name, and comes back from JSON and from a command line."""
+"""What studies can be told: every value is checked under its name, and comes back from JSON and from a command line."""
 
 import json
 from dataclasses import dataclass, fields

@@ -25,10 +25,9 @@ TRAIN, TEST = 12, 4
 @pytest.fixture
 def compiled_quickly():
     """For programs that take longer to be made fast than they run."""
-    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -258,12 +258,18 @@ def _events(
 
 
 def _times(run: Run, known: set[Key], notes: list[str]) -> dict[Key, dict[int, dict[str, Any]]]:
-    """Entries by trial and step. What was done again after a resume stands there again: the last counts."""
+    """Entries by trial and step. What was done again after a resume stands there again: the last counts.
+
+    How long something took is no result: a damaged line is noted, and does not keep anybody from the results.
+    """
     found: dict[Key, dict[int, dict[str, Any]]] = {}
-    for _, entry in _lines(run.times, notes):
-        key = (entry.get("trial"), entry.get("seed"))
-        if key in known:
-            found.setdefault(key, {})[int(entry["step"])] = entry
+    try:
+        for _, entry in _lines(run.times, notes):
+            key = (entry.get("trial"), entry.get("seed"))
+            if key in known:
+                found.setdefault(key, {})[int(entry["step"])] = entry
+    except DamagedRun as error:
+        notes.append(f"Times from there on are left out: {str(error).partition(' Nothing was changed.')[0]}")
     return found
 
 
