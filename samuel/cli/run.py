@@ -225,7 +225,7 @@ def _carry_out(
     A run that is `fresh`, and that fails before there is a plan, leaves nothing behind: it would fail again.
     """
     from samuel.studies.execution import choose_device, execute, observers_of
-    from samuel.studies.runs import BusyRun, RunError
+    from samuel.studies.runs import BusyRun, ChangedPlan, DamagedRun, RunError
     from samuel.studies.settings import BadSetting
     from samuel.studies.training import Stop, Stopped
 
@@ -257,14 +257,15 @@ def _carry_out(
         fail(f"Interrupted; nothing is lost. {again}", INTERRUPTED)
     except BusyRun as error:
         fail(f"{error}. Watch it by: samuel watch {shown}", BUSY)
-    except (RunError, OSError, ValueError) as error:
+    except (RunError, OSError, ValueError, RuntimeError) as error:  # such as a device that is out of memory
         bad = isinstance(error, BadSetting)
         message = f"--{error.name.replace('_', '-')}: {error}" if bad else str(error)
         if fresh and not (run.folder / "plan.json").exists():
             shutil.rmtree(run.folder, ignore_errors=True)
             fail(message, BAD_INPUT if bad else FAILED)
         run.stopped("error", str(error))
-        fail(message if bad else f"{message}\n{again}", BAD_INPUT if bad else FAILED)
+        told = bad or isinstance(error, DamagedRun | ChangedPlan)  # these say what can be done, and it is another thing
+        fail(message if told else f"{message}\n{again}", BAD_INPUT if bad else FAILED)
     finish(run, as_json, quiet)
 
 

@@ -17,7 +17,7 @@ from samuel.studies.data import Tell as TellData
 from samuel.studies.runs import Run, RunError
 from samuel.studies.settings import BadSetting
 from samuel.studies.study import DEVICES, Prepared, Study
-from samuel.studies.training import Observer, Stop, Tell, train
+from samuel.studies.training import Observer, Stop, Stopped, Tell, train
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -102,9 +102,15 @@ def execute(
             run.repair()
             run.drop_checkpoints()
         run.begin_session(environment())
-        prepared = study.prepare(tell_data)
+
+        def heard(what: str, done: int, total: int) -> None:
+            tell_data(what, done, total)
+            _heed(stop, "stopped while the data were read")
+
+        prepared = study.prepare(heard)
         run.settle_plan(prepared.plan)
         position = run.position(len(prepared.trials))
+        run.refuse_checkpoints_after(position.trial)
         run.drop_checkpoints(keep=position.trial)
         if Checkpoints(run.checkpoint_folder(position.trial)).latest is None:
             run.metrics.cut(position.size)  # what a kill left of a trial without a checkpoint is trained again
@@ -113,6 +119,8 @@ def execute(
             for number, trial in enumerate(prepared.trials):
                 if number < position.trial:
                     continue
+                # Before anything is compiled for it.
+                _heed(stop, f"stopped at step 0 of {trial.title}" if number > position.trial else "stopped at once")
                 lesson = trial.lesson()
                 try:
                     train(
@@ -129,6 +137,12 @@ def execute(
                     lesson.close()
         finally:
             prepared.close()
+
+
+def _heed(stop: Stop | None, message: str) -> None:
+    """Stop, if asked to, where there is nothing to save."""
+    if stop is not None and stop.requested:
+        raise Stopped(message)
 
 
 @contextmanager

@@ -303,7 +303,9 @@ def _paper_full(setup: Setup) -> Method:
         )
         return Population(setup.task, engine, _levels(_cover(setup), setup.rounds))
 
-    return Method("samuel-full", SAMUELS["samuel-full"], "samuel", about, trainer)
+    # Where candidates change from phase to phase, the plan says to what.
+    changing = {"phases": [list(rates) for rates in setup.phases]} if len(set(setup.phases)) > 1 else {}
+    return Method("samuel-full", SAMUELS["samuel-full"], "samuel", about, trainer, changing)
 
 
 def _search(setup: Setup) -> Method:

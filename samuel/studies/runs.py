@@ -44,6 +44,10 @@ class DamagedRun(RunError, ValueError):
     """A file of a run is not as it was written."""
 
 
+class ChangedPlan(RunError):
+    """Settings and data of today make another plan than when the run began."""
+
+
 class BusyRun(RunError):
     """Another process works on this run."""
 
@@ -188,7 +192,7 @@ class Run:
         """Write the plan, or see that it is still the same.
 
         Raises:
-            RunError: if settings and data of today make another plan than when the run began.
+            ChangedPlan: if settings and data of today make another plan than when the run began.
         """
         plan = {"format": FORMAT, **json.loads(json.dumps(plan))}
         if not (self.folder / "plan.json").exists():
@@ -197,14 +201,30 @@ class Run:
         before = self.read("plan.json")
         for key in sorted(before.keys() | plan.keys()):
             if before.get(key) != plan.get(key):
-                raise RunError(
-                    f"this run was planned differently: {key} was {_short(before.get(key))} and would now be "
-                    f"{_short(plan.get(key))}. The data or the version of samuel changed; start a new run"
+                where, was, would_be = _difference(key, before.get(key), plan.get(key))
+                raise ChangedPlan(
+                    f"this run was planned differently: {where} was {_short(was)} and would now be {_short(would_be)}. "
+                    f"The data or the version of samuel changed; start a new run"
                 )
 
     def checkpoint_folder(self, trial: int) -> Path:
         """Where the checkpoints of a trial are."""
         return self.folder / "checkpoints" / f"trial_{trial:04d}"
+
+    def refuse_checkpoints_after(self, trial: int) -> None:
+        """See that no later trial than that which the metrics say comes next has been begun.
+
+        Raises:
+            DamagedRun: if one was: the metrics of the trials before it are gone.
+        """
+        parent = self.folder / "checkpoints"
+        for path in sorted(parent.glob("trial_*")) if parent.is_dir() else ():
+            if path > self.checkpoint_folder(trial):
+                raise DamagedRun(
+                    f"{self.metrics.path} has {trial} complete trials, and {path} is a checkpoint of a later one: "
+                    f"lines are missing. Nothing was changed. `samuel resume --repair {self.folder}` computes them "
+                    f"again"
+                )
 
     def drop_checkpoints(self, keep: int | None = None) -> None:
         """Delete the checkpoints of all trials but one."""
@@ -368,6 +388,17 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _rounded(one) for key, one in value.items()}
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _difference(where: str, one: Any, other: Any) -> tuple[str, Any, Any]:
+    """Where two entries of a plan differ, and what each has there; in lists as long as each other, the first place."""
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        place = next(place for place, both in enumerate(zip(one, other, strict=True)) if both[0] != both[1])
+        where, one, other = f"{where}[{place}]", one[place], other[place]
+        if isinstance(one, dict) and isinstance(other, dict):
+            key = next(key for key in sorted(one | other) if one.get(key) != other.get(key))
+            return f"{where}.{key}", one.get(key), other.get(key)
+    return where, one, other
 
 
 def _short(value: Any) -> str:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from samuel.jax import Checkpoints
+from samuel.jax import Checkpoints, DamagedCheckpoint
 from samuel.studies.runs import DamagedRun, Run, RunError
 from samuel.studies.trainers import Batch, ExamBatch, Trainer
 
@@ -238,6 +238,18 @@ def _begin(run: Run, trainer: Trainer, key: jax.Array, checkpoints: Checkpoints)
     latest = checkpoints.latest
     if latest is None:
         return 0, trainer.init(key), None, 0, -1
+    try:
+        return _restored(run, trainer, key, checkpoints, latest)
+    except DamagedCheckpoint as error:
+        raise DamagedRun(
+            f"{str(error).partition('. ')[0]}. Nothing was changed. `samuel resume --repair {run.folder}` trains this "
+            f"trial again from its start"
+        ) from error
+
+
+def _restored(
+    run: Run, trainer: Trainer, key: jax.Array, checkpoints: Checkpoints, latest: int
+) -> tuple[int, Any, Any, int, int]:
     note = checkpoints.describe(latest)["note"]
     whole = run.metrics.size >= note["size"] and run.metrics.digest(note["size"]) == note["digest"]
     if not whole:

@@ -56,4 +56,8 @@ class WithinAnother(Study):
     def check(self) -> None:
         if self.methods:
             raise BadSetting("methods", f"methods: this study brings its own ones, got {', '.join(self.methods)}")
+        known = {entry.name for entry in fields(TASKS[self.task])}
+        for name in ("width", "size"):
+            if name not in known and getattr(self, name) is not None:
+                raise BadSetting(name, f"{name}: the task {self.task} has no such setting, got {getattr(self, name)}")
         _ = self.inner

@@ -177,7 +177,7 @@ def weights(study: Study, method: Method, name: str) -> list[Drawing]:
         return []
     at = axis.place(trial.steps[known])
     levels = ["whole run" if length is None else f"{length}" for length in trial.levels or ()]
-    steps = [f"{rate:.4g}" for rate in trial.rates or ()]
+    steps = trial.rate_names
     unit = study.plan.get("unit", "round")
     seed = f", seed {trial.seed}" if len(method.trials) > 1 else ""
     drawn = []

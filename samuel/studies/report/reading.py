@@ -108,6 +108,12 @@ class Trial:
         """The optimizer's name where the method is a base with a schedule, else nothing."""
         return self.trial.partition("/")[0] if "/" in self.trial else ""
 
+    @property
+    def rate_names(self) -> list[str]:
+        """What the columns of the weights are called: a candidate rate, or one after another for each phase."""
+        phases = self.plan.get("phases") or [self.rates or ()]
+        return [" → ".join(f"{rate:.4g}" for rate in rates) for rates in zip(*phases, strict=True)]
+
     @cached_property
     def by_level(self) -> np.ndarray:
         """Shares of the weight, shape (levels, measures)."""

@@ -339,7 +339,8 @@ def _measure(column: Column, trial: Trial, study: Study) -> float | None:
     if column.key == "best_accuracy":
         return _highest(accuracy)
     last = (accuracy if column.key == "last_accuracy" else trial.test_loss)[-1]
-    return float(last) if math.isfinite(last) else None
+    # A network without a finite number in it still names a class, always the same one.
+    return float(last) if math.isfinite(last) and not trial.diverged else None
 
 
 def _highest(values: np.ndarray) -> float | None:

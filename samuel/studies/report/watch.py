@@ -130,7 +130,7 @@ def _trial(trial: Trial) -> RenderableType:
     parts: list[RenderableType] = [_bar(f"{trial.label}, seed {trial.seed}", trial.done, trial.planned, said)]
     if trial.weights is not None and trial.started and np.all(np.isfinite(trial.weights[-1])):
         levels = ["whole run" if length is None else f"{length}" for length in trial.levels or ()]
-        rates = [f"{rate:.4g}" for rate in trial.rates or ()]
+        rates = trial.rate_names
         parts.append(
             Columns(
                 [_shares("block", levels, trial.by_level[:, -1]), _shares("rate", rates, trial.by_rate[:, -1])],
