@@ -90,7 +90,21 @@ def resume(
         fail(str(error), BAD_INPUT)
     except BadSetting as error:
         fail(f"{folder}: {error}", BAD_INPUT)
+    if not repair and _complete(run):
+        finish(run, as_json, quiet)
+        return
     _carry_out(run, study, device or study.device, as_json, quiet, repair)
+
+
+def _complete(run: Run) -> bool:
+    """Whether there is nothing left to train. What cannot be read is not complete: to go on with it says why."""
+    from samuel.studies.report.reading import read
+    from samuel.studies.runs import RunError
+
+    try:
+        return read(run.folder).complete
+    except RunError:
+        return False
 
 
 def _studies() -> typer.Typer:

@@ -98,7 +98,7 @@ def list_command(
     """List the studies and the methods there are, or the runs in a folder."""
     console = Console(highlight=False)
     if runs is not None:
-        console.print(_runs_in(runs))
+        _list_runs(runs, console)
         return
     with needs(*NEEDED):
         from samuel.studies import methods, optimizers, schedules
@@ -131,21 +131,26 @@ def _table(title: str, *heads: str) -> Table:
     return table
 
 
-def _runs_in(folder: Path) -> Table:
+def _list_runs(folder: Path, console: Console) -> None:
+    """The runs in a folder as a table, and below it what is wrong with those that cannot be read."""
     from samuel.studies.report.reading import read, worker
     from samuel.studies.runs import RunError
 
     if not folder.is_dir():
         fail(f"{folder} is not a folder", BAD_INPUT)
+    wrong: list[str] = []
     table = _table(f"Runs in {folder}", "run", "study", "trials", "state", "made by")
     for path in sorted(one.parent for one in folder.glob("*/config.json")):
         try:
             found = read(path)
         except RunError as error:
-            table.add_row(path.name, "?", "", str(error), "")
+            table.add_row(path.name, "", "", "cannot be read", "")
+            wrong.append(f"{path.name}: {error}")
             continue
         busy = worker(path)
         state = "complete" if found.complete else f"process {busy} works on it" if busy else "can be resumed"
         done = f"{found.ended}/{len(found.trials)}"
         table.add_row(path.name, found.config["study"], done, state, found.config.get("command", ""))
-    return table
+    console.print(table)
+    for line in wrong:
+        console.print(line, soft_wrap=True, markup=False)

@@ -121,20 +121,16 @@ def execute(
                     continue
                 # Before anything is compiled for it.
                 _heed(stop, f"stopped at step 0 of {trial.title}" if number > position.trial else "stopped at once")
-                lesson = trial.lesson()
-                try:
-                    train(
-                        run,
-                        trial,
-                        number,
-                        lesson=lesson,
-                        checkpoint_seconds=study.checkpoint_seconds,
-                        stop=stop,
-                        tell=tell,
-                        observers=observers,
-                    )
-                finally:
-                    lesson.close()
+                train(
+                    run,
+                    trial,
+                    number,
+                    lesson=trial.lesson(),
+                    checkpoint_seconds=study.checkpoint_seconds,
+                    stop=stop,
+                    tell=tell,
+                    observers=observers,
+                )
         finally:
             prepared.close()
 

@@ -103,7 +103,9 @@ class Run:
             raise RunError(f"{run.folder} is not empty ({found[0]}, ...): choose a new folder with --out")
         config = {"study": study, "options": dict(options), "command": command, "created": now()}
         try:
-            run.write("config.json", config)
+            run.write("config.json", config, new=True)
+        except FileExistsError:
+            raise RunError(f"{run.folder} was taken by another run just now: choose another --out") from None
         except OSError as error:
             raise RunError(f"{run.folder} cannot be written to: {error.strerror or error}") from None
         return run
@@ -146,9 +148,10 @@ class Run:
             )
         return found
 
-    def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write one of the JSON files, whole or not at all."""
-        replace(self.folder / name, json.dumps({"format": FORMAT, **content}, indent=1, allow_nan=False) + "\n")
+    def write(self, name: str, content: Mapping[str, Any], new: bool = False) -> None:
+        """Write one of the JSON files, whole or not at all; a `new` one only where there is none."""
+        text = json.dumps({"format": FORMAT, **content}, indent=1, allow_nan=False) + "\n"
+        replace(self.folder / name, text, new)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -361,15 +364,19 @@ class Lines:
         return self._file
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+def replace(path: Path, text: str, new: bool = False) -> None:
+    """Write a file whole or not at all; FileExistsError for a `new` one that exists."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(part, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        if new:
+            os.link(part, path)
+            part.unlink()
+        else:
+            os.replace(part, path)
     except BaseException:
         with contextlib.suppress(OSError):
             part.unlink()

@@ -44,6 +44,9 @@ class Stability(WithinAnother):
         for name, numbers in (("decays", self.decays), ("step_sizes", self.step_sizes)):
             if len(set(numbers)) < len(numbers):
                 raise BadSetting(name, f"{name} must differ from each other, got {numbers}")
+        for name in ("samuel_base", "samuel_rule", "samuel_horizon"):
+            if name in self.changed():
+                raise BadSetting(name, f"{name} is the drop-in's, and this study has the paper's algorithm only")
         if self.inner.base != "adagrad":
             raise BadSetting("task", f"task must be one whose experts are AdaGrad's, got {self.task}")
 

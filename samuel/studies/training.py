@@ -44,7 +44,6 @@ class Lesson(NamedTuple):
     exam: Callable[[int], Iterable[ExamBatch]]
     """The exam that is due when so many steps are complete."""
     key: jax.Array
-    close: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)

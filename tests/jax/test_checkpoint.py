@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,10 +70,21 @@ def contents(folder):
     }
 
 
-def start(script, *arguments, **options):
+def start(script, *arguments, compiled=None, **options):
+    """Starts a script; with a folder for what it compiles, the next one finds it there."""
     command = [sys.executable, "-W", "error", PROCESSES / script, *map(str, arguments)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, env=ENVIRONMENT, text=True, **pipes, **options)
+    environment = ENVIRONMENT | ({} if compiled is None else sharing(compiled))
+    return subprocess.Popen(command, env=environment, text=True, **pipes, **options)
+
+
+def sharing(folder):
+    """Variables that let processes find what others compiled: compiling takes longer than all else here."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 
 
 # Killed and resumed
@@ -89,17 +101,18 @@ DEATHS = [
 
 @pytest.mark.parametrize(("run", "deaths", "resumed_at"), [("engine", DEATHS, 8), ("loop", DEATHS[2:3], 6)])
 def test_a_run_killed_again_and_again_ends_where_one_never_interrupted_ends(run, deaths, resumed_at, tmp_path):
-    uninterrupted, errors = start("train.py", tmp_path / "whole", run).communicate(timeout=120)
+    begin = partial(start, "train.py", compiled=tmp_path / "compiled")
+    uninterrupted, errors = begin(tmp_path / "whole", run).communicate(timeout=120)
     assert errors == ""
     for death in deaths:
-        process = start("train.py", tmp_path / "killed", run, death)
+        process = begin(tmp_path / "killed", run, death)
         if death == "between steps":
             assert process.stdout is not None
             assert process.stdout.readline() == "waiting\n"
             process.kill()
         process.communicate(timeout=120)
         assert process.returncode == -signal.SIGKILL, f"was not killed at {death!r}"
-    resumed, errors = start("train.py", tmp_path / "killed", run).communicate(timeout=120)
+    resumed, errors = begin(tmp_path / "killed", run).communicate(timeout=120)
     assert errors == ""
     whole, resumed = json.loads(uninterrupted), json.loads(resumed)
     assert whole.pop("from") == 0

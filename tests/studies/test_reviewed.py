@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from samuel.jax import Checkpoints
+from samuel.studies.catalogue import STUDIES
 from samuel.studies.compute import Compute
 from samuel.studies.execution import choose_device, execute
 from samuel.studies.offline import DigitsOffline
@@ -243,3 +245,21 @@ def test_a_setting_that_the_task_does_not_have_is_refused(name, tmp_path):
     (tmp_path / "data").mkdir()
     with pytest.raises(BadSetting, match=f"{name}: the task sst2 has no such setting, got 16"):
         Compute(task="sst2", data=tmp_path / "data", **{name: 16})
+
+
+def test_of_two_runs_that_begin_in_one_folder_at_once_only_one_does(tmp_path, monkeypatch):
+    first = Run.create(tmp_path / "run", "digits", {"seeds": 1}, "first")
+    # The second one looked into the folder before the first one wrote.
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter(()))
+    with pytest.raises(RunError, match="taken by another run"):
+        Run.create(tmp_path / "run", "digits", {"seeds": 2}, "second")
+    monkeypatch.undo()
+    assert first.config["command"] == "first"
+    assert sorted(path.name for path in first.folder.iterdir()) == ["config.json"]
+
+
+@pytest.mark.parametrize("name", ["samuel_base", "samuel_rule"])
+def test_stability_refuses_what_would_change_nothing(name):
+    with pytest.raises(BadSetting, match="drop-in's"):
+        STUDIES["stability"].read({"task": "digits-offline", name: "sgd" if name == "samuel_base" else "levels"})

@@ -10,12 +10,12 @@ import math
 import tarfile
 from pathlib import Path
 
-import jax
 import pytest
 from typer.testing import CliRunner
 
 from samuel import cli
 from samuel.studies.report.reading import read
+from tests.compiling import quickly
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
 TRAIN, TEST = 12, 4
@@ -24,10 +24,8 @@ TRAIN, TEST = 12, 4
 
 @pytest.fixture
 def compiled_quickly():
-    """For programs that take longer to be made fast than they run."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    with quickly():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +145,11 @@ def test_sst2(run, phrases):
     assert found.trials[0].networks == 2
 
 
-def test_stability(run, cifar):  # several networks: these would run for too long if compiled quickly
-    found = run("stability", cifar, *TINY, "--scale", 0.002, "--decays", 2, "--step-sizes", 5)
-    assert [(trial.plan["alphas"], trial.plan["etas"], trial.networks) for trial in found.trials] == [(2, 5, 10)]
+@pytest.mark.usefixtures("compiled_quickly")
+def test_stability(run, cifar):
+    words = ("--scale", 0.002, "--decays", 1, "--step-sizes", 5, "--placement", "scan")
+    found = run("stability", cifar, *TINY, *words)
+    assert [(trial.plan["alphas"], trial.plan["etas"], trial.networks) for trial in found.trials] == [(1, 5, 5)]
 
 
 def test_compute(run):
