@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -116,8 +115,7 @@ def test_digits_runs_whole_and_comes_out_the_same_however_often_it_is_ended(star
 
 
 def test_the_offline_study_comes_out_the_same_however_often_it_is_ended(start, tmp_path_factory):
-    start = partial(start, JAX_DISABLE_MOST_OPTIMIZATIONS="1")  # many large programs, each run for a short while
-    words = ("digits-offline", "--scale", 0.25)
+    words = ("digits-offline",)
     folder = tmp_path_factory.getbasetemp() / "offline"
     found = json.loads(finished(start("run", *words, "--out", folder, "--json")))
     assert found
@@ -128,7 +126,7 @@ def test_the_offline_study_comes_out_the_same_however_often_it_is_ended(start, t
     assert sorted({len(measure["accuracy"]) for measure in search}) == [5, 25, 125]
     assert max(search[-1]["accuracy"]) > 0.8
     rates = {json.loads(line)["rate"] for line in of_trials(whole, ["prodigy"])[:-1]}
-    assert len(rates) > 3
+    assert len(rates) > 1  # it finds one as it goes, and what it uses is shown
 
     # Within the first and the last phase of the search, in the experts, and in one that keeps an average.
     chosen = ("search", "samuel-full", "schedule-free")
