@@ -10,6 +10,7 @@ settings     what a study can be told, checked before any work begins
 study        what a study is; shift, offline, stability and compute are the paper's
 catalogue    the studies by name
 training     the one training loop
+files        files that are written whole or not at all
 runs         the folder of a run, from which any kill can be resumed
 execution    a run from wherever it stands to its end
 report       tables, figures, the page and the live view, all made from the folders of runs

@@ -6,8 +6,6 @@ dark page and paper.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +17,8 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
+
+from samuel.studies.files import replace
 
 REFERENCE = {"color": "#8a8a8a", "dash": "dot", "width": 2}
 """How a line looks that belongs to nobody."""
@@ -208,14 +208,7 @@ def save(path: Path, text: str) -> None:
         OSError: if it cannot be written; nothing is left behind then, and an older file stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+    replace(path, text)
 
 
 @cache

@@ -16,21 +16,21 @@ from samuel.studies import methods as named
 from samuel.studies import schedules
 from samuel.studies.data import Dataset, Split
 from samuel.studies.data import Tell as TellData
-from samuel.studies.data.batches import normalised
+from samuel.studies.data.batches import Exam, normalised
 from samuel.studies.data.cifar10 import cifar10
 from samuel.studies.data.digits import digits
 from samuel.studies.data.folders import image_folder
-from samuel.studies.data.pipeline import Pipeline, centre_crops
+from samuel.studies.data.pipeline import MEAN, STD, Pipeline, centre_crops
 from samuel.studies.data.sst2 import sst2
 from samuel.studies.methods import Setup
 from samuel.studies.models import BiLSTM, ConvNet, ResNet18, ResNet50, Task
 from samuel.studies.settings import BadSetting, option
-from samuel.studies.shift import count
 from samuel.studies.study import (
+    EXAM_BATCH,
     HELP,
     Course,
-    Exams,
     Study,
+    count,
     evenly,
     facts_about,
     resident,
@@ -181,7 +181,7 @@ class InMemory(Offline):
             task,
             max(1, len(train) // self.batch),
             lambda seed: resident(train, self.batch, seed, self.augment, stats),
-            Exams(test, *stats),
+            Exam(test, EXAM_BATCH, *stats),
             {"data": facts_about(dataset, len(train), len(test))},
         )
 
@@ -313,10 +313,6 @@ class StreamedExam:
             yield self._normalise(jnp.asarray(images)), jnp.asarray(np.pad(labels, (0, missing))), jnp.asarray(mask)
 
 
-IMAGENET_STATS = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
-"""Mean and deviation of ImageNet's colours, which everybody uses for images of its kind."""
-
-
 @dataclass(frozen=True)
 class ImageNet(Offline):
     """Image folders of ImageNet's shape: ResNet-50, and images decoded while it trains."""
@@ -367,13 +363,13 @@ class ImageNet(Offline):
                 workers=self.workers,
                 shard=(jax.process_index(), jax.process_count()),
             )
-            return Streamed(pipeline, IMAGENET_STATS)
+            return Streamed(pipeline, (MEAN, STD))
 
         used = {"name": "images", "train": len(train.paths), "test": len(val.paths), "classes": list(folder.classes)}
         return self.make_course(
             task,
             max(1, len(train.paths) // self.batch),
             feed,
-            StreamedExam(crops, IMAGENET_STATS, batch=min(250, self.batch)),
+            StreamedExam(crops, (MEAN, STD), batch=min(250, self.batch)),
             {"data": used | folder.facts | used | {"test_images": seen}},
         )

@@ -30,6 +30,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from samuel.studies.files import replace
+
 FORMAT = 1
 """Of the folder. Folders with a larger one are refused."""
 DIGITS = 6
@@ -362,25 +364,6 @@ class Lines:
         if self._file is None:
             raise RuntimeError(f"{self.path} is not open: it is while the run is locked")
         return self._file
-
-
-def replace(path: Path, text: str, new: bool = False) -> None:
-    """Write a file whole or not at all; FileExistsError for a `new` one that exists."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            os.link(part, path)
-            part.unlink()
-        else:
-            os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
 
 
 def now() -> str:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
 import numpy as np
 from flax import linen as nn
 
@@ -14,17 +13,19 @@ from samuel.core.rules import TRAITS
 from samuel.studies import schedules
 from samuel.studies.data import Dataset
 from samuel.studies.data import Tell as TellData
+from samuel.studies.data.batches import Exam
 from samuel.studies.data.cifar10 import cifar10
 from samuel.studies.data.digits import digits
 from samuel.studies.methods import Setup
 from samuel.studies.models import ConvNet, ResNet18, Task
 from samuel.studies.settings import BadSetting, option
 from samuel.studies.study import (
+    EXAM_BATCH,
     HELP,
     Course,
-    Exams,
     Shifted,
     Study,
+    count,
     evenly,
     facts_about,
     resident,
@@ -148,7 +149,7 @@ class Shift(Study):
         rounds, shift, shortest = self.scaled()
         # Nobody knows of the second half of the classes before the shift, so the pixels' statistics are the first's.
         stats = stats_of(trains[0])
-        exams = [Exams(split, *stats) for split in tests]
+        exams = [Exam(split, EXAM_BATCH, *stats) for split in tests]
         task = Task(self.network(), np.zeros((1, *train.inputs.shape[1:]), np.float32), len(self.first))
         setup = Setup(
             task,
@@ -187,12 +188,6 @@ class Shift(Study):
             f"A network learns the classes {', '.join(self.first)}; after {shift} of {rounds} rounds, without notice, "
             f"the data change to {', '.join(self.then)}. Accuracy is that on test images of the classes in force."
         )
-
-
-def count(task: Task) -> int:
-    """How many parameters a network has; nothing is computed."""
-    params, _ = jax.eval_shape(task.init, jax.random.key(0))
-    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
 
 
 DIGITS_RATES: dict[tuple[str, str], float] = {

@@ -8,7 +8,7 @@ paper's two protocols), and name it in `samuel.studies.catalogue`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -21,8 +21,9 @@ from samuel.core.rules import RULES, TRAITS
 from samuel.studies import methods as named
 from samuel.studies.data import Dataset, Split
 from samuel.studies.data import Tell as TellData
-from samuel.studies.data.batches import Exam, Resident, statistics
+from samuel.studies.data.batches import Resident, statistics
 from samuel.studies.methods import Method, Setup
+from samuel.studies.models import Task
 from samuel.studies.settings import BadSetting, Settings, option
 from samuel.studies.trainers import ExamBatch, Trainer
 from samuel.studies.training import Feed, Lesson, Trial
@@ -247,19 +248,6 @@ HELP = {entry.name: entry.metadata["help"] for entry in fields(Study)}
 """The help texts of the settings that all studies share, for those that change a default."""
 
 
-class Exams:
-    """An exam in memory: batches of inputs, labels and mask, normalised like the examples that are learned from."""
-
-    def __init__(self, split: Split, mean: Any = None, std: Any = None, batch: int = EXAM_BATCH) -> None:
-        self._exam = Exam(split, batch, mean, std)
-
-    def __len__(self) -> int:
-        return len(self._exam)
-
-    def __iter__(self) -> Iterator[ExamBatch]:
-        return (self._exam.batch(number) for number in range(len(self._exam)))
-
-
 class Shifted:
     """Batches of one feed, and from a step on those of another."""
 
@@ -286,6 +274,12 @@ def facts_about(dataset: Dataset, train: int, test: int) -> dict[str, Any]:
     """What the plan says about the data."""
     used = {"name": dataset.name, "train": train, "test": test, "classes": list(dataset.classes)}
     return used | dataset.facts | used  # facts tell how many there are, the plan how many are used
+
+
+def count(task: Task) -> int:
+    """How many parameters a network has; nothing is computed."""
+    params, _ = jax.eval_shape(task.init, jax.random.key(0))
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
 
 
 def evenly(first: int, last: int, points: int) -> list[int]:

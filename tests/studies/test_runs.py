@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import samuel
-from samuel.studies.runs import BusyRun, DamagedRun, Lines, Position, Run, RunError, replace
+from samuel.studies.files import replace
+from samuel.studies.runs import BusyRun, DamagedRun, Lines, Position, Run, RunError
 
 ROOT = Path(samuel.__file__).parents[1]
 HOLD = """

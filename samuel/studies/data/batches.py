@@ -7,6 +7,7 @@ so a run that is resumed sees what it would have seen.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -307,6 +308,9 @@ class Exam:
         if not 0 <= operator.index(number) < len(self):
             raise IndexError(f"there is no batch {number}: there are {len(self)}")
         return self._normalised(tuple(array[number] for array in self.data))
+
+    def __iter__(self) -> Iterator[tuple[jax.Array, jax.Array, jax.Array]]:
+        return (self.batch(number) for number in range(len(self)))
 
     def batches(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """All inputs, labels and masks, of shape (batches, size, ...)."""
