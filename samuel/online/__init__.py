@@ -23,7 +23,7 @@ from samuel.online.certificates import Certificate
 from samuel.online.checks import check
 from samuel.online.domains import Ball, Box, Domain, Free, HalfLine, Interval, Simplex
 from samuel.online.learner import Learner, Rule
-from samuel.online.losses import LinearLoss, LogisticLoss, LossFamily, SquaredLoss
+from samuel.online.losses import AbsoluteLoss, LinearLoss, LogisticLoss, LossFamily, PinballLoss, SquaredLoss
 from samuel.online.play import play
 from samuel.online.samuel import Samuel
 from samuel.online.single import Single
@@ -32,6 +32,7 @@ from samuel.online.trace import Trace
 
 __all__ = [
     "OGD",
+    "AbsoluteLoss",
     "Adadelta",
     "Adagrad",
     "AdagradFull",
@@ -57,6 +58,7 @@ __all__ = [
     "LogisticLoss",
     "LossFamily",
     "NoHealthyExpert",
+    "PinballLoss",
     "RMSprop",
     "Recorded",
     "Rule",

@@ -6,6 +6,7 @@ library, so that a run can be compiled. `data` is a tuple of arrays whose leadin
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ class LossFamily(ABC):
 
     @abstractmethod
     def curvature(self, data: Data) -> float:
-        """At most the largest curvature of the sum of the losses; what a solver's step size is taken from."""
+        """At most the largest curvature of the sum of the losses, infinite if they have kinks."""
 
     def total(self, point: np.ndarray, data: Data) -> tuple[float, np.ndarray]:
         """Sum of the losses over rounds (first axis of the data), and its gradient, at one point."""
@@ -105,3 +106,65 @@ class LogisticLoss(LossFamily):
     def curvature(self, data: Data) -> float:
         features = np.asarray(data[0])
         return 0.25 * float(np.linalg.norm(features.reshape(-1, features.shape[-1]), 2)) ** 2
+
+
+@dataclass(frozen=True)
+class AbsoluteLoss(LossFamily):
+    """`|<a, x> - y|`, data `(a, y)`: regression to the median.
+
+    >>> import numpy as np
+    >>> float(AbsoluteLoss().value(np.array([1.0, 2.0]), (np.array([3.0, -1.0]), np.array(3.0))))
+    2.0
+    """
+
+    def value(self, point: Array, data: Data) -> Array:
+        xp = namespace(point)
+        features, target = data
+        return xp.abs(xp.sum(point * features, axis=-1) - target)
+
+    def gradient(self, point: Array, data: Data) -> Array:
+        xp = namespace(point)
+        features, target = data
+        return xp.sign(xp.sum(point * features, axis=-1) - target)[..., None] * features
+
+    def curvature(self, data: Data) -> float:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class PinballLoss(LossFamily):
+    """`max(level (y - <a, x>), (level - 1) (y - <a, x>))`, data `(a, y)`: regression to a quantile.
+
+    Too low a forecast costs `level` for every unit that it is off, too high a one `1 - level`.
+
+    Args:
+        level: which quantile, between 0 and 1.
+
+    >>> import numpy as np
+    >>> loss, data = PinballLoss(0.9), (np.ones(1), np.array(2.0))
+    >>> [round(float(loss.value(np.array([x]), data)), 3) for x in (1.0, 3.0)]
+    [0.9, 0.1]
+    """
+
+    level: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.level, int | float) or not 0 < self.level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {self.level!r}")
+
+    def value(self, point: Array, data: Data) -> Array:
+        xp = namespace(point)
+        features, target = data
+        short = target - xp.sum(point * features, axis=-1)
+        return xp.maximum(self.level * short, (self.level - 1) * short)
+
+    def gradient(self, point: Array, data: Data) -> Array:
+        xp = namespace(point)
+        features, target = data
+        short = target - xp.sum(point * features, axis=-1)
+        # At the kink any slope between the two will do; 0 lies between them.
+        slope = (1 - self.level) * (short < 0) - self.level * (short > 0)
+        return xp.astype(slope, point.dtype)[..., None] * features
+
+    def curvature(self, data: Data) -> float:
+        return math.inf
