@@ -13,7 +13,7 @@ let each take its step, restart the slots whose block has ended.
 """
 
 from samuel.core import certificate, combine, cover, feedback, rays, rules, weights
-from samuel.core.cover import AllIntervals, Anytime, Chosen, Cover, Fixed, Geometric, Tile, Watched
+from samuel.core.cover import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, Pruned, Tile, Watched
 from samuel.core.feedback import Feedback, Full, Linear, Loss
 from samuel.core.weights import Judged, NoHealthyExpert, Weights
 
@@ -21,6 +21,7 @@ __all__ = [
     "AllIntervals",
     "Anytime",
     "Chosen",
+    "Compact",
     "Cover",
     "Feedback",
     "Fixed",
@@ -30,6 +31,7 @@ __all__ = [
     "Linear",
     "Loss",
     "NoHealthyExpert",
+    "Pruned",
     "Tile",
     "Watched",
     "Weights",

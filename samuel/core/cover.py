@@ -10,6 +10,8 @@ rounds completed so far, so the decision for round `t` (numbered from 0) is made
     chosen     one level whose blocks start at the rounds you name
     watched    one block for the whole run, and short ones that watch it   for networks: see `samuel.core.rays`
     all        a block from every round on: Theta(t) work, for short runs
+    pruned     the same, but most of them end early, so that about 2 log2(t) run at once
+    compact    level k has blocks of n_0 2^k rounds, every other one left out: one block starts at a time
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Cover(ABC):
 
     @abstractmethod
     def slots(self, rounds: int) -> int:
-        """How many slots are needed to run that many rounds."""
+        """How many slots are needed to run that many rounds, and to decide once they are complete."""
 
     @abstractmethod
     def starts(self, t: Array, slots: int) -> Array:
@@ -55,6 +57,14 @@ class Cover(ABC):
     @abstractmethod
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         """The block of a slot that runs in round `t`, as (first round, rounds); None while it is closed."""
+
+    def running(self, t: Array, slots: int) -> Array:
+        """Which of the slots have a block that runs in round `t`: booleans of shape `(slots,)`.
+
+        >>> Anytime(shortest=4).running(9, 3)
+        array([ True,  True, False])
+        """
+        return beside(np.ones(slots, dtype=bool), t)
 
     @property
     def limit(self) -> int | None:
@@ -205,6 +215,9 @@ class Anytime(_Levels):
         openings = beside(_openings(self.shortest, slots), t)
         return (t % lengths == 0) & (t >= openings)
 
+    def running(self, t: Array, slots: int) -> Array:
+        return t >= beside(_openings(self.shortest, slots), t)
+
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         length = self.length(slot)
         if slot > 0 and t < length:
@@ -333,33 +346,149 @@ class Watched(Cover):
 class AllIntervals(Cover):
     """A block from every round to the end: all intervals, each served from its own start.
 
-    Work and memory grow with the horizon in every round, which buys a bound smaller by a factor of
-    sqrt(log T); meant for short runs and for comparison.
+    Work and memory grow with every round, which buys a bound smaller by a factor of sqrt(log T); meant for short runs
+    and for comparison.
+
+    Attributes:
+        horizon: rounds in all; None to make room as the run grows.
+        shortest: rounds between the starts of two blocks.
 
     >>> [tuple(tile) for tile in AllIntervals(horizon=100).tile(17, 80)]
     [(17, 17, 80)]
     """
 
-    horizon: int
+    horizon: int | None = None
+    shortest: int = 1
 
     def __post_init__(self) -> None:
-        _positive("horizon", self.horizon)
+        if self.horizon is not None:
+            _positive("horizon", self.horizon)
+        _positive("shortest", self.shortest)
 
     @property
-    def limit(self) -> int:
+    def limit(self) -> int | None:
         """The horizon."""
         return self.horizon
 
+    @property
+    def rhythm(self) -> int:
+        """A block starts every so many rounds."""
+        return self.shortest
+
     def slots(self, rounds: int) -> int:
-        return self.horizon
+        if self.horizon is not None:
+            return -(-self.horizon // self.shortest)
+        # Room for twice as many when it runs out, so that making room costs little.
+        return 1 << (rounds // self.shortest).bit_length()
 
     def starts(self, t: Array, slots: int) -> Array:
-        return beside(np.arange(slots), t) == t
+        return beside(self.shortest * np.arange(slots), t) == t
+
+    def running(self, t: Array, slots: int) -> Array:
+        return beside(self.shortest * np.arange(slots), t) <= t
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
-        return (slot, self.horizon - slot) if t >= slot else None
+        first = slot * self.shortest
+        if t < first:
+            return None
+        return first, _FOREVER if self.horizon is None else self.horizon - first
 
 
+@dataclass(frozen=True)
+class Pruned(Cover):
+    """A block from every round on, of which most end early: about `2 log2(t)` run at once.
+
+    With rounds counted from 1, a block that starts in round `i = r 2^k`, `r` odd, runs for `2^(k+2) + 1` rounds. For
+    every earlier round one that started about then is still running (Hazan and Seshadhri 2007).
+
+    Attributes:
+        shortest: rounds between the starts of two blocks; all lengths are counted in these.
+
+    >>> cover = Pruned()
+    >>> [int(cover.running(t, cover.slots(t + 1)).sum()) for t in (0, 1, 3, 15, 255, 4095)]
+    [1, 2, 4, 8, 16, 24]
+    """
+
+    shortest: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("shortest", self.shortest)
+
+    @property
+    def rhythm(self) -> int:
+        """A block starts every so many rounds."""
+        return self.shortest
+
+    def slots(self, rounds: int) -> int:
+        return _TOGETHER * (rounds // self.shortest + 1).bit_length()
+
+    def starts(self, t: Array, slots: int) -> Array:
+        return (t % self.shortest == 0) & (self._age(t, slots) == 0)
+
+    def running(self, t: Array, slots: int) -> Array:
+        age = self._age(t, slots)
+        return (age >= 0) & (age <= beside(4 * _powers(slots, _TOGETHER), t))
+
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        age = int(self._age(t, slot + 1)[slot])
+        units = 4 * int(_powers(slot + 1, _TOGETHER)[slot]) + 1
+        if not 0 <= age < units:
+            return None
+        return (t // self.shortest - age) * self.shortest, units * self.shortest
+
+    def _age(self, t: Array, slots: int) -> Array:
+        """How long ago each slot last started a block, counted in `shortest`; below 0 where it never did."""
+        now = t // self.shortest + 1
+        power = beside(_powers(slots, _TOGETHER), t)
+        place = beside(np.arange(slots) % _TOGETHER, t)
+        latest = (now // power - 1) // 2  # number of the newest block of that level, -1 if there is none
+        own = latest - (latest - place) % _TOGETHER  # of the newest one that this slot holds
+        return now - (2 * own + 1) * power + (own < 0) * (-2 * now - 8 * power)
+
+
+@dataclass(frozen=True)
+class Compact(Cover):
+    """Doubling blocks of which every other one is left out: one block starts at a time.
+
+    With rounds counted from 1, level `k` has the blocks that start at odd multiples of `2^k` and run for `2^k`
+    rounds (Zhang, Liu and Zhou 2019).
+
+    Attributes:
+        shortest: rounds in the shortest block; all lengths are counted in these.
+
+    >>> [Compact().starts_at(t) for t in range(8)]
+    [[0], [1], [0], [2], [0], [1], [0], [3]]
+    """
+
+    shortest: int = 1
+
+    def __post_init__(self) -> None:
+        _positive("shortest", self.shortest)
+
+    @property
+    def rhythm(self) -> int:
+        """A block starts every so many rounds."""
+        return self.shortest
+
+    def slots(self, rounds: int) -> int:
+        return (rounds // self.shortest + 1).bit_length()
+
+    def starts(self, t: Array, slots: int) -> Array:
+        power = beside(_powers(slots), t)
+        return (t % self.shortest == 0) & ((t // self.shortest + 1) % (2 * power) == power)
+
+    def running(self, t: Array, slots: int) -> Array:
+        return (t // self.shortest + 1) // beside(_powers(slots), t) % 2 == 1
+
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        now = t // self.shortest + 1
+        if (now >> slot) % 2 == 0:
+            return None
+        return (((now >> slot) << slot) - 1) * self.shortest, self.shortest * 2**slot
+
+
+_TOGETHER = 3
+"""How many blocks of one level of `Pruned` run at the same time, at most."""
 _FOREVER = 2**62
 """Rounds of a block that has no end."""
 
@@ -376,6 +505,12 @@ def _positive(name: str, value: Any) -> None:
 @lru_cache(maxsize=256)
 def _lengths(shortest: int, slots: int) -> np.ndarray:
     return _frozen(shortest * 2 ** np.arange(slots, dtype=np.int64))
+
+
+@lru_cache(maxsize=256)
+def _powers(slots: int, each: int = 1) -> np.ndarray:
+    """`2^k` for slots of which `each` belong to one level."""
+    return _frozen(2 ** (np.arange(slots, dtype=np.int64) // each))
 
 
 @lru_cache(maxsize=256)

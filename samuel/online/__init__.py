@@ -9,7 +9,7 @@ theory       the paper's theorem and corollaries as numbers
 check        does my own learner keep the contract?
 """
 
-from samuel.core import AllIntervals, Anytime, Chosen, Cover, Fixed, Geometric, NoHealthyExpert
+from samuel.core import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, NoHealthyExpert, Pruned
 from samuel.online import theory
 from samuel.online.bases.adadelta import Adadelta
 from samuel.online.bases.adagrad import Adagrad, DiscountedAdagrad
@@ -19,19 +19,34 @@ from samuel.online.bases.base import Base, Stepped
 from samuel.online.bases.ogd import OGD
 from samuel.online.bases.rmsprop import RMSprop
 from samuel.online.bases.scale_free import ScaleFreeOGD
+from samuel.online.bases.stay import Stay
 from samuel.online.certificates import Certificate
 from samuel.online.checks import check
 from samuel.online.domains import Ball, Box, Domain, Free, HalfLine, Interval, Simplex
 from samuel.online.learner import Learner, Rule
 from samuel.online.losses import AbsoluteLoss, LinearLoss, LogisticLoss, LossFamily, PinballLoss, SquaredLoss
 from samuel.online.play import play
+from samuel.online.rivals.aflh import AFLH
+from samuel.online.rivals.cbce import CBCE
+from samuel.online.rivals.fixed_share import FixedShare
+from samuel.online.rivals.flh import FLH
+from samuel.online.rivals.hedge import Hedge
+from samuel.online.rivals.parameter_free import ParameterFree
+from samuel.online.rivals.rival import Rival
+from samuel.online.rivals.sacs import SACS
+from samuel.online.rivals.saol import SAOL
 from samuel.online.samuel import Samuel
 from samuel.online.single import Single
 from samuel.online.streams import DriftingRegression, Recorded, Stream, TwoValleys
 from samuel.online.trace import Trace
 
 __all__ = [
+    "AFLH",
+    "CBCE",
+    "FLH",
     "OGD",
+    "SACS",
+    "SAOL",
     "AbsoluteLoss",
     "Adadelta",
     "Adagrad",
@@ -44,29 +59,36 @@ __all__ = [
     "Box",
     "Certificate",
     "Chosen",
+    "Compact",
     "Cover",
     "DiscountedAdagrad",
     "Domain",
     "DriftingRegression",
     "Fixed",
+    "FixedShare",
     "Free",
     "Geometric",
     "HalfLine",
+    "Hedge",
     "Interval",
     "Learner",
     "LinearLoss",
     "LogisticLoss",
     "LossFamily",
     "NoHealthyExpert",
+    "ParameterFree",
     "PinballLoss",
+    "Pruned",
     "RMSprop",
     "Recorded",
+    "Rival",
     "Rule",
     "Samuel",
     "ScaleFreeOGD",
     "Simplex",
     "Single",
     "SquaredLoss",
+    "Stay",
     "Stepped",
     "Stream",
     "Trace",

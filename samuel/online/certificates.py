@@ -49,7 +49,8 @@ class Certificate:
         last: last round of the interval.
         linearised: the regret against linearised losses, never below the regret of convex ones; nan if unknown.
         measured: an upper bound on it, from the gains the experts had and their base learners' bounds.
-        guaranteed: an upper bound on that, by the algorithm: what was known even before looking at the gains' sum.
+        guaranteed: an upper bound on that, by the algorithm: what was known even before looking at the gains' sum;
+            infinite for SAMUEL's rivals, whose decisions the measured bound holds for as well.
         trivial: what holds for any decisions whatever, `sum max_u <g, x - u>`; infinite if the domain is.
         against: "any fixed point", or "the experts" where no bound is known for the base learner, or the feedback
             does not carry one. The bounds are then on how far the decisions were behind the best expert of each
@@ -123,7 +124,7 @@ def certify(trace: Trace, first: int, last: int, comparison: Comparison) -> Cert
     """The certificate of an interval; `Trace.certificate` is the way to call it."""
     rule: Any = trace.rule
     if not hasattr(rule, "cover") or not hasattr(rule, "groups"):
-        raise ValueError(f"no certificate is known for {type(rule).__name__}")
+        raise ValueError(f"no certificate is known for {type(rule).__name__}: it has no experts to compare with")
     trivial = trivial_bounds(trace, first, last, comparison)
     tiles = tuple(
         _certify_tile(trace, tile, comparison, float(trivial[tile.first - first]))
@@ -211,6 +212,9 @@ def tile_gains(trace: Trace, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
     rule: Any = trace.rule
     start, stop = tile.first - trace.first, tile.last - trace.first + 1
     sums = {name: total[stop, tile.slot] - total[start, tile.slot] for name, total in trace.sums.items()}
+    if "used" not in trace.arrays:  # a rival
+        gains = np.where(sums["bad"] > 0, math.inf, sums["gain"])
+        return gains, np.full(gains.shape, math.inf)
     bounds = trace.needed("bound")[start:stop]
     known = bounds[bounds > 0]
     if len(known):

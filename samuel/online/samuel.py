@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -12,17 +11,19 @@ import numpy as np
 
 from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
 from samuel.core import weights as mw
-from samuel.core.arrays import Array, along_slots, constant, is_traced, namespace, where_needed
+from samuel.core.arrays import Array, is_traced, namespace, where_needed
 from samuel.core.options import one_of, refuse_blind_sampling
+from samuel.online import ensemble
 from samuel.online.bases.adagrad import Adagrad
-from samuel.online.bases.base import Base, Group, check_learning_rate
+from samuel.online.bases.base import Base
 from samuel.online.domains import Domain
-from samuel.online.learner import Info, Learner, Pace, Rule, check_options, check_place, whole_number
+from samuel.online.ensemble import EnsembleRule, choose_experts, listed, positive
+from samuel.online.learner import Info, Learner, Pace, check_options, check_place, whole_number
 from samuel.online.quick import quick_round
 
 FEEDBACK = ("linear", "loss", "full")
 COMBINE = ("average", "sample", "best")
-NEWBORNS = ("warm", "cold", "inherit")
+NEWBORNS = (*ensemble.NEWBORNS, "inherit")
 
 
 class SamuelState(NamedTuple):
@@ -41,45 +42,19 @@ class SamuelState(NamedTuple):
     """The weight of every expert in the decision, shape `(..., slots, experts)`."""
 
 
-@dataclass(frozen=True)
-class SamuelRule(Rule):
+@dataclass(frozen=True, kw_only=True)
+class SamuelRule(EnsembleRule):
     """Algorithm 1 as pure functions; `Samuel` explains the options."""
 
-    experts: tuple[Base, ...]
-    cover: Cover
     prior: tuple[float, ...]
     Q: int
     bound: float
-    newborns: str
     combine: str
-    feedback: str = "linear"
-
-    @cached_property
-    def groups(self) -> tuple[Group, ...]:
-        """The experts of a slot, neighbours that differ only in their learning rate taken together."""
-        groups: list[Group] = []
-        for place, base in enumerate(self.experts):
-            kind = replace(base, learning_rate=1.0)
-            if groups and groups[-1].base == kind:
-                last = groups[-1]
-                groups[-1] = last._replace(learning_rates=(*last.learning_rates, base.learning_rate))
-            else:
-                groups.append(Group(kind, place, (base.learning_rate,)))
-        return tuple(groups)
-
-    @cached_property
-    def columns(self) -> tuple[np.ndarray, ...]:
-        """The learning rates of each group, to be broadcast against its points."""
-        return tuple(np.asarray(group.learning_rates)[:, None] for group in self.groups)
 
     @cached_property
     def quick(self) -> bool:
         """Whether an ordinary round of one stream may be played by `quick_round`."""
         return self.feedback == "linear" and self.combine == "average" and len(self.groups) == 1
-
-    @property
-    def limit(self) -> int | None:
-        return self.cover.limit
 
     @property
     def rhythm(self) -> int:
@@ -89,39 +64,21 @@ class SamuelRule(Rule):
     def random(self) -> bool:
         return self.combine == "sample"
 
-    @property
-    def exact(self) -> bool:
-        """Whether all projections are exact."""
-        return all(group.base.exact(self.domain) for group in self.groups)
-
-    def points(self, state: SamuelState) -> Array:
-        return state.points
-
     def start(self, zero: Array, rounds: int) -> SamuelState:
-        xp = namespace(zero)
         slots, batch = self.cover.slots(rounds), tuple(zero.shape[:-1])
-        decision = zero + self._center(zero)
-        points = xp.zeros((*batch, slots, len(self.experts), self.dim), dtype=zero.dtype)
-        points = points + decision[..., None, None, :]
+        decision = zero + self.center(zero)
+        points = self.start_points(decision, slots)
         prior = self._prior(zero)
         weights = mw.begin(prior, slots, self.Q, batch, self.bound)
         weights = mw.restart(weights, self.cover.starts(0, slots), prior)
-        return SamuelState(0, decision, points, self._fresh(points), weights, mw.shares(weights))
+        return SamuelState(0, decision, points, self.fresh(points), weights, mw.shares(weights))
 
     def grow(self, state: SamuelState, rounds: int) -> SamuelState:
-        slots, have = self.cover.slots(rounds), state.points.shape[-3]
-        if slots <= have:
+        slots = self.cover.slots(rounds)
+        if slots <= state.points.shape[-3]:
             return state
-        xp = namespace(state.points)
-        *batch, _, experts, dim = state.points.shape
-        room = xp.zeros((*batch, slots - have, experts, dim), dtype=state.points.dtype)
-        room = room + state.decision[..., None, None, :]
-        memory = tuple(
-            tuple(xp.concat(pair, axis=len(batch)) for pair in zip(old, new, strict=True))
-            for old, new in zip(state.memory, self._fresh(room), strict=True)
-        )
+        points, memory = self.grown(state, slots)
         weights = mw.grow(state.weights, slots)
-        points = xp.concat([state.points, room], axis=-3)
         return state._replace(points=points, memory=memory, weights=weights, p=mw.shares(weights))
 
     def advance(
@@ -142,7 +99,7 @@ class SamuelRule(Rule):
         unknown = is_traced(bound) or bool((bound <= 0).any())
         rounding = feedback.rounding(state.decision) if unknown else 0.0
         weights, judged = mw.judge(state.weights, gains, rounding, trusting=pace != "careful")
-        points, memory, error = self._step(state, feedback)
+        points, memory, error = self.take_steps(state, feedback)
         after = SamuelState(state.round + 1, state.decision, points, memory, weights, state.p)
         if pace == "careful":
             after, healthy = self._turn(self._decide(after, chance), judged, chance)
@@ -172,27 +129,6 @@ class SamuelRule(Rule):
         taking_part = xp.where(state.p > 0, feedback.losses, xp.zeros_like(feedback.losses))
         mean = xp.sum(state.p * taking_part, axis=(-2, -1))
         return mean[..., None, None] - feedback.losses, feedback.loss - mean
-
-    def _step(self, state: SamuelState, feedback: Feedback) -> tuple[Array, tuple[Any, ...], Array | float]:
-        xp = namespace(state.points)
-        gradients = feedback.expert_gradients
-        stepped = []
-        for group, column, memory in zip(self.groups, self.columns, state.memory, strict=True):
-            alone = len(self.groups) == 1
-            own = gradients if gradients.shape[-2] == 1 or alone else gradients[..., group.place, :]
-            points = state.points if alone else state.points[..., group.place, :]
-            rates = constant(column, points)
-            stepped.append(group.base.step(points, memory, own, rates, self.domain))
-        memory = tuple(step.memory for step in stepped)
-        if len(stepped) == 1:
-            return stepped[0].points, memory, stepped[0].error
-        points = xp.concat([step.points for step in stepped], axis=-2)
-        zero = xp.zeros_like(points[..., 0])
-        error = xp.concat(
-            [step.error + zero[..., group.place] for group, step in zip(self.groups, stepped, strict=True)],
-            axis=-1,
-        )
-        return points, memory, error
 
     def settle(self, state: SamuelState) -> tuple[SamuelState, Array]:
         state = self._decide(state._replace(weights=mw.weigh(state.weights)), None)
@@ -227,14 +163,9 @@ class SamuelRule(Rule):
 
     def _restarted(self, state: SamuelState) -> SamuelState:
         xp = namespace(state.points)
-        batch = state.decision.ndim - 1
         starts = xp.asarray(self.cover.starts(state.round, state.points.shape[-3]))
         prior = self._prior(state.decision)
-        points = xp.where(along_slots(starts, state.points, batch), self._origin(state), state.points)
-        memory = tuple(
-            tuple(xp.where(along_slots(starts, old, batch), new, old) for old, new in zip(*pair, strict=True))
-            for pair in zip(state.memory, self._fresh(state.points), strict=True)
-        )
+        points, memory = self.reborn(state, starts, self._origin(state))
         weights = mw.restart(state.weights, starts, prior, inherit=self.newborns == "inherit")
         return state._replace(points=points, memory=memory, weights=weights)
 
@@ -242,7 +173,7 @@ class SamuelRule(Rule):
         """Where newborns start."""
         xp = namespace(state.points)
         if self.newborns == "cold":
-            return self._center(state.points)
+            return self.center(state.points)
         decision = state.decision[..., None, None, :]
         if self.newborns == "warm":
             return decision
@@ -274,22 +205,8 @@ class SamuelRule(Rule):
             return combine.best(points, p)
         return self.domain.tidy(combine.average(points, p))
 
-    def _fresh(self, points: Array) -> tuple[tuple[Array, ...], ...]:
-        """Memory of base learners that have seen nothing, for points of that shape."""
-        zero = namespace(points).zeros_like(points)
-        alike = self.feedback != "full"  # every expert of a slot is fed the same gradient
-        return tuple(
-            group.base.init(
-                zero[..., :1, :] if alike and group.base.remembers_gradients_only else zero[..., group.place, :]
-            )
-            for group in self.groups
-        )
-
     def _prior(self, like: Array) -> Array:
         return namespace(like).asarray(self.prior, dtype=like.dtype)
-
-    def _center(self, like: Array) -> Array:
-        return namespace(like).asarray(self.domain.center_point(self.dim), dtype=like.dtype)
 
 
 class Samuel(Learner):
@@ -361,12 +278,12 @@ class Samuel(Learner):
         one_of("newborns", newborns, NEWBORNS)
         refuse_blind_sampling(combine, feedback)
         if gradient_bound is not None:
-            gradient_bound = _positive("gradient_bound", gradient_bound)
+            gradient_bound = positive("gradient_bound", gradient_bound)
         if gradient_bound is not None and not domain.bounded:
             raise ValueError(
                 f"gradient_bound={gradient_bound} bounds the gains on a bounded domain only, got {domain!r}"
             )
-        experts = _experts(base, learning_rates, learners, domain, dim)
+        experts = choose_experts(base, learning_rates, learners, domain, dim, default=Adagrad())
         cover = _cover(cover, horizon)
         diameter = domain.diameter(dim)
         if Q is None:
@@ -396,43 +313,6 @@ class Samuel(Learner):
         return self._state.p.copy()
 
 
-def _experts(
-    base: Base | None,
-    learning_rates: Sequence[float] | None,
-    learners: Sequence[Base] | None,
-    domain: Domain,
-    dim: int,
-) -> tuple[Base, ...]:
-    if learners is not None:
-        if base is not None or learning_rates is not None:
-            raise ValueError("give either learners or base and learning_rates, not both")
-        learners = _listed("learners", learners)
-        for learner in learners:
-            if not isinstance(learner, Base):
-                raise ValueError(f"learners must be base learners such as OGD(0.1), got {learner!r}")
-        return tuple(learners)
-    base = Adagrad() if base is None else base
-    if not isinstance(base, Base):
-        raise ValueError(f"base must be a base learner such as Adagrad(), got {base!r}")
-    if learning_rates is None:
-        learning_rates = default_learning_rates(base, domain, dim)
-    rates = _listed("learning_rates", learning_rates)
-    return tuple(replace(base, learning_rate=check_learning_rate(rate)) for rate in rates)
-
-
-def default_learning_rates(base: Base, domain: Domain, dim: int) -> tuple[float, ...]:
-    """Candidates for a scale-free base: the rate that is best in the worst case, and smaller ones.
-
-    >>> from samuel.online import Adagrad, Ball
-    >>> [round(rate, 4) for rate in default_learning_rates(Adagrad(), Ball(1.0), dim=2)]
-    [0.0014, 0.0055, 0.0221, 0.0884, 0.3536, 1.4142]
-    """
-    if not domain.bounded:
-        return (0.001, 0.01, 0.1, 1.0, 10.0)
-    reach = max(domain.widths(dim)) if isinstance(base, Adagrad) else domain.diameter(dim)
-    return tuple(reach / math.sqrt(2) / 4.0**power for power in (5, 4, 3, 2, 1, 0))
-
-
 def _cover(cover: Cover | None, horizon: int | None) -> Cover:
     if horizon is not None:
         horizon = whole_number("horizon", horizon, least=1)
@@ -448,28 +328,7 @@ def _cover(cover: Cover | None, horizon: int | None) -> Cover:
 def _prior(prior: Sequence[float] | None, experts: int) -> tuple[float, ...]:
     if prior is None:
         return (1.0,) * experts
-    numbers = _listed("prior", prior)
+    numbers = listed("prior", prior)
     if len(numbers) != experts:
         raise ValueError(f"prior needs one number per learner of a slot ({experts}), got {len(numbers)}")
-    return tuple(_positive("every prior", value) for value in numbers)
-
-
-def _listed(name: str, values: Any) -> tuple[Any, ...]:
-    """Some values as a tuple; ValueError for none, or for something else than a list."""
-    try:
-        listed = tuple(values)
-    except TypeError:
-        raise ValueError(f"{name} must be a list, got {values!r}") from None
-    if not listed:
-        raise ValueError(f"{name} is empty: give at least one")
-    return listed
-
-
-def _positive(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, str) or not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return number
+    return tuple(positive("every prior", value) for value in numbers)

@@ -1,0 +1,93 @@
+"""Fixed share: Hedge that gives a little of the weight back in every round, and so tracks the best expert."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from samuel.core.arrays import Array, namespace
+from samuel.online.domains import Domain
+from samuel.online.rivals.hedge import FixedExperts, FixedExpertsRule
+from samuel.online.rivals.rival import Weights, normalised, power
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedShareRule(FixedExpertsRule):
+    """Fixed share as pure functions; `FixedShare` explains them.
+
+    Kept of an expert: its share, and the mean of the shares that it had before any were given back.
+    """
+
+    share: float = -1.0
+    """`alpha`; below 0 for one that falls as `1 / (t + 1)`."""
+    past: bool = False
+    """Whether what is given back is spread as the weight was in the past, not equally."""
+
+    def born(self, like: Array, t: Array | int) -> Weights:
+        equal = namespace(like).zeros_like(like) + 1 / len(self.experts)
+        return equal, equal
+
+    def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
+        xp = namespace(gains)
+        shares, mean = weights
+        # Relative to the largest gain, so that not all of the shares can vanish.
+        posterior = shares * normalised(self.rate_at(t, gains) * gains, running)
+        posterior = posterior / xp.sum(posterior, axis=(-2, -1), keepdims=True)
+        share = power(t + 1, -1.0, gains) if self.share < 0 else self.share
+        back = mean if self.past else 1 / len(self.experts)
+        return (1 - share) * posterior + share * back, mean + (posterior - mean) * power(t + 1, -1.0, gains)
+
+    def weigh(self, weights: Weights, running: Array, t: Array | int) -> Array:
+        return weights[0]
+
+
+class FixedShare(FixedExperts):
+    """Tracking the best expert: after every round a share of the weight is given back to all experts.
+
+    With gains `r` in [-1, 1] over `N` experts, `v` the weights after a round and `p` those of the next:
+
+        v_i ~ p_i exp(a r_i),   p_i = (1 - alpha) v_i + alpha / N
+
+    (Herbster and Warmuth 1998). With `past=True` the share is given back in proportion to the mean of all past `v`,
+    equal weights at the start among them (Bousquet and Warmuth 2002): an expert that was good before comes back
+    sooner. Regret against experts that change `k` times: `O(sqrt(T (k log T + log N)))` with `alpha = k / T`, and
+    rate and horizon to match.
+
+    Args:
+        dim: dimension of the decisions.
+        domain: where they must lie; all of space by default.
+        share: `alpha`; by default `1 / (t + 1)` after `t` rounds, as in `FLH`.
+        past: give back as the weight was in the past.
+        experts: points that never move, one expert each, `(experts, dim)`; on a simplex its corners by default.
+            Elsewhere the experts are base learners, `Adagrad` with six learning rates unless others are named.
+        rate: `a`, for gains in [-1, 1].
+        horizon: number of rounds, if known.
+        options: those of every `Rival` but `shortest` and `newborns`, and of every `Learner`.
+
+    >>> from samuel.online import FixedShare, Simplex
+    >>> learner = FixedShare(dim=3, domain=Simplex(), share=0.01)
+    >>> for t in range(100):
+    ...     learner.update([1.0, 0.0, 0.5] if t < 50 else [0.0, 1.0, 0.5])
+    >>> learner.predict().round(2)
+    array([0.91, 0.03, 0.06])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        domain: Domain | None = None,
+        *,
+        share: float | None = None,
+        past: bool = False,
+        experts: Sequence[Any] | Any = None,
+        rate: float | None = None,
+        horizon: int | None = None,
+        **options: Any,
+    ) -> None:
+        if share is not None and (not isinstance(share, int | float) or not 0 <= share <= 1):
+            raise ValueError(f"share must be from 0 to 1, got {share!r}")
+        settings = {"share": -1.0 if share is None else float(share), "past": bool(past)}
+        super().__init__(
+            FixedShareRule, dim, domain, experts=experts, rate=rate, horizon=horizon, settings=settings, **options
+        )

@@ -1,0 +1,308 @@
+"""The frame that the rivals share: experts on the blocks of a cover, gains brought to a scale, a weighted average.
+
+A rival's file says how the experts are weighed: a subclass of `RivalRule` with three functions of its weights.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from samuel.core import Anytime, Cover, Feedback, Full, combine
+from samuel.core.arrays import Array, is_traced, namespace
+from samuel.core.options import one_of
+from samuel.online import ensemble
+from samuel.online.bases.base import Base
+from samuel.online.bases.scale_free import ScaleFreeOGD
+from samuel.online.domains import Domain
+from samuel.online.ensemble import EnsembleRule, choose_experts, default_learning_rates, positive
+from samuel.online.learner import Info, Learner, Pace, check_options, check_place, whole_number
+
+Weights = tuple[Array, ...]
+"""What a rival keeps of each expert: arrays `(..., slots, experts)`."""
+
+FEEDBACK = ("linear", "loss", "full")
+
+
+class RivalState(NamedTuple):
+    """The experts, what is kept of each to weigh it, and the decision made from them."""
+
+    round: Array | int
+    decision: Array
+    points: Array
+    """`x(e)` of every expert, shape `(..., slots, experts, d)`."""
+    memory: tuple[tuple[Array, ...], ...]
+    weights: Weights
+    p: Array
+    """The weight of every expert in the decision, shape `(..., slots, experts)`; 0 where no block is running."""
+    bound: Array
+    """The largest gain so far in absolute value, or the one known beforehand, shape `(...)`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RivalRule(EnsembleRule):
+    """Experts on the blocks of a cover, weighed by a subclass with `born`, `judge` and `weigh`.
+
+    Gains reach the subclass divided by the largest one so far, so that they lie in [-1, 1] as the theory of all
+    rivals asks; by `bound` instead, if it is not 0, and then cut off there.
+    """
+
+    bound: float = 0.0
+
+    @abstractmethod
+    def born(self, like: Array, t: Array | int) -> Weights:
+        """What is kept of experts that start when `t` rounds are complete; `like` is `(..., slots, experts)`."""
+
+    @abstractmethod
+    def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
+        """The same after a round in which the experts had these gains.
+
+        Args:
+            weights: what was kept so far.
+            gains: in [-1, 1], 0 where an expert is not running; `(..., slots, experts)`.
+            running: which experts are; broadcasts against the gains.
+            t: rounds completed, this one among them.
+        """
+
+    @abstractmethod
+    def weigh(self, weights: Weights, running: Array, t: Array | int) -> Array:
+        """How much each expert counts in the coming round: at least 0, and on any scale; `(..., slots, experts)`."""
+
+    def settled(self, weights: Weights, running: Array, starts: Array, t: Array | int) -> Weights:
+        """The weights once the newborns of a round are there; most rivals leave them as they are."""
+        return weights
+
+    def prior(self, weights: Weights, running: Array) -> Array:
+        """What counts where all weights are 0; equal shares by default."""
+        return running
+
+    def scaled(self, gains: Array, bound: Array) -> tuple[Array, Array]:
+        """Gains on the scale that `judge` takes, and the bound after them."""
+        xp = namespace(gains)
+        if self.bound > 0:
+            return xp.clip(gains / self.bound, -1.0, 1.0), bound
+        bound = xp.maximum(bound, xp.max(xp.abs(gains), axis=(-2, -1)))
+        return gains / xp.where(bound > 0, bound, 1.0)[..., None, None], bound
+
+    def start(self, zero: Array, rounds: int) -> RivalState:
+        xp = namespace(zero)
+        slots = self.cover.slots(rounds)
+        decision = zero + self.center(zero)
+        points = self.first_points(decision, slots)
+        like = points[..., 0]
+        running = self._running(like, 0)
+        weights = self.settled(self.born(like, 0), running, self._starts(like, 0), 0)
+        bound = xp.zeros_like(zero[..., 0]) + self.bound
+        state = RivalState(0, decision, points, self.fresh(points), weights, like, bound)
+        return self._decided(state, running)
+
+    def first_points(self, decision: Array, slots: int) -> Array:
+        """Where the experts stand at the start of the run."""
+        return self.start_points(decision, slots)
+
+    def grow(self, state: RivalState, rounds: int) -> RivalState:
+        slots, have = self.cover.slots(rounds), state.points.shape[-3]
+        if slots <= have:
+            return state
+        xp = namespace(state.points)
+        points, memory = self.grown(state, slots)
+        room = points[..., have:, :, 0]
+        weights = tuple(
+            xp.concat(pair, axis=-2) for pair in zip(state.weights, self.born(room, state.round), strict=True)
+        )
+        p = xp.concat([state.p, xp.zeros_like(room)], axis=-2)
+        return state._replace(points=points, memory=memory, weights=weights, p=p)
+
+    def advance(
+        self, state: RivalState, feedback: Feedback, chance: Array | None, record: bool, pace: Pace = "careful"
+    ) -> tuple[RivalState, Info]:
+        xp = namespace(state.points)
+        running = self._running(state.p, state.round)
+        gains = feedback.gains(state.decision, state.points)
+        counted = running & xp.isfinite(gains)
+        # An expert that stands where the decision is has a gain of 0, and what rounding makes of it is no gain.
+        rounding = feedback.rounding(state.decision)[..., None, None]
+        used, bound = self.scaled(xp.where(counted & (xp.abs(gains) > rounding), gains, 0.0), state.bound)
+        t = state.round + 1
+        weights = self.judge(state.weights, used, counted, t)
+        points, memory, error = self.take_steps(state, feedback)
+        after = state._replace(round=t, points=points, memory=memory, weights=weights, bound=bound)
+        running = self._running(state.p, t)
+        starts = self._starts(state.p, t)
+        if is_traced(t) or bool(starts.any()):
+            after = self._restarted(after, running, starts)
+        after = self._decided(after, running)
+        info: Info = {"healthy": xp.all(combine.usable(after.decision), axis=-1)}
+        if record:
+            info |= {"gains": xp.where(counted, gains, xp.nan), "p": state.p}
+            if not self.exact:
+                info["error"] = error + xp.zeros_like(gains)
+            if not self.domain.bounded:
+                info["points"] = state.points
+            if isinstance(feedback, Full):
+                info["expert_gradients"] = feedback.gradients
+        return after, info
+
+    def _restarted(self, state: RivalState, running: Array, starts: Array) -> RivalState:
+        xp = namespace(state.points)
+        origin = self.center(state.points) if self.newborns == "cold" else state.decision[..., None, None, :]
+        points, memory = self.reborn(state, starts[:, 0], origin)
+        born = self.born(state.p, state.round)
+        weights = tuple(xp.where(starts, new, old) for new, old in zip(born, state.weights, strict=True))
+        weights = self.settled(weights, running, starts, state.round)
+        return state._replace(points=points, memory=memory, weights=weights)
+
+    def _decided(self, state: RivalState, running: Array) -> RivalState:
+        xp = namespace(state.points)
+        # An expert that has diverged has no say until its slot starts again.
+        fit = running & xp.all(combine.usable(state.points), axis=-1)
+        weight = xp.where(fit, self.weigh(state.weights, fit, state.round), 0.0)
+        total = xp.sum(weight, axis=(-2, -1), keepdims=True)
+        prior = xp.where(fit, self.prior(state.weights, running) + xp.zeros_like(weight), 0.0)
+        weight = xp.where(total > 0, weight, prior)
+        p = weight / xp.sum(weight, axis=(-2, -1), keepdims=True)
+        points = xp.where(fit[..., None], state.points, 0.0)
+        return state._replace(p=p, decision=self.domain.tidy(combine.average(points, p)))
+
+    def _running(self, like: Array, t: Array | int) -> Array:
+        """Which slots run in round `t`, `(slots, 1)`."""
+        return namespace(like).asarray(self.cover.running(t, like.shape[-2]))[:, None]
+
+    def _starts(self, like: Array, t: Array | int) -> Array:
+        """Which slots start a block when `t` rounds are complete, `(slots, 1)`."""
+        return namespace(like).asarray(self.cover.starts(t, like.shape[-2]))[:, None]
+
+
+class Rival(Learner):
+    """A learner that follows experts on the blocks of a cover; its subclasses are SAMUEL's rivals.
+
+    All of them take these options:
+
+    Args:
+        dim: dimension of the decisions.
+        domain: where they must lie; all of space by default.
+        base: what every expert does with its gradients; `ScaleFreeOGD` with the rate that fits the domain by
+            default, or a rate of 1 where the domain has no end.
+        learning_rates: several rates for the base learner instead; one expert per rate on every block.
+        learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
+        shortest: rounds in the shortest block.
+        newborns: "warm" (start at the decision) or "cold" (at the domain's centre).
+        gradient_bound: `G`, a bound on the norm of gradients, if known: gains are then measured in units of `G`
+            times the diameter of the domain. Otherwise in units of the largest gain so far.
+        feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
+            and gradient).
+        options: `streams`, `seed`, `dtype`, `record`, as for every `Learner`.
+    """
+
+    rule: RivalRule
+
+    assumptions: tuple[str, ...]
+    """What the method's theory asks for and was not given, and what is done instead."""
+
+    def __init__(
+        self,
+        kind: type[RivalRule],
+        dim: int,
+        domain: Domain | None,
+        *,
+        cover: Cover,
+        base: Base | None = None,
+        learning_rates: Sequence[float] | None = None,
+        learners: Sequence[Base] | None = None,
+        newborns: Literal["warm", "cold"] = "warm",
+        gradient_bound: float | None = None,
+        feedback: Literal["linear", "loss", "full"] = "linear",
+        assumptions: tuple[str, ...] = (),
+        settings: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        dim, domain = check_place(dim, domain)
+        one_of("feedback", feedback, FEEDBACK)
+        one_of("newborns", newborns, ensemble.NEWBORNS)
+        rule = kind(
+            dim=dim,
+            domain=domain,
+            experts=rival_experts(base, learning_rates, learners, domain, dim),
+            cover=cover,
+            newborns=newborns,
+            bound=gain_bound(gradient_bound, domain, dim),
+            feedback=feedback,
+            **(settings or {}),
+        )
+        super().__init__(rule, **check_options(options))
+        if gradient_bound is None:
+            assumptions = (*assumptions, BOUNDED)
+        self.assumptions = assumptions
+
+    @property
+    def learning_rates(self) -> tuple[float, ...]:
+        """The learning rate of each expert of a block."""
+        return tuple(base.learning_rate for base in self.rule.experts)
+
+    def weights(self) -> Any:
+        """How the decision is made up: the weight of each expert, shape `(*streams, slots, experts)`."""
+        return self._state.p.copy()
+
+
+BOUNDED = "gains lie in [-1, 1]: they are divided by the largest one so far; gradient_bound=... says it beforehand"
+"""What all rivals' theory asks for."""
+HORIZON = "the horizon is known: without one, rates fall as t^(-1/2); horizon=... says it beforehand"
+"""What the theory of some asks for."""
+
+
+def rival_experts(
+    base: Base | None,
+    learning_rates: Sequence[float] | None,
+    learners: Sequence[Base] | None,
+    domain: Domain,
+    dim: int,
+) -> tuple[Base, ...]:
+    """The experts of a block as users name them; by default one, scale-free gradient descent."""
+    if base is None and learners is None and learning_rates is None:
+        rate = default_learning_rates(ScaleFreeOGD(), domain, dim)[-1] if domain.bounded else 1.0
+        return (ScaleFreeOGD(rate),)
+    if base is not None and learners is None and learning_rates is None and isinstance(base, Base):
+        return (base,)  # with the rate that it has
+    return choose_experts(base, learning_rates, learners, domain, dim, default=ScaleFreeOGD())
+
+
+def gain_bound(gradient_bound: float | None, domain: Domain, dim: int) -> float:
+    """How large a gain can be if gradients are no longer than a bound; 0 if that is not known."""
+    if gradient_bound is None:
+        return 0.0
+    gradient_bound = positive("gradient_bound", gradient_bound)
+    if not domain.bounded:
+        raise ValueError(f"gradient_bound={gradient_bound} bounds the gains on a bounded domain only, got {domain!r}")
+    return gradient_bound * domain.diameter(dim)
+
+
+def doubling(shortest: int) -> Cover:
+    """The geometric cover without a horizon."""
+    return Anytime(whole_number("shortest", shortest, least=1))
+
+
+def normalised(log_weight: Array, running: Array) -> Array:
+    """Weights from their logarithms, the largest of those that are running being 1; 0 for the others."""
+    xp = namespace(log_weight)
+    log_weight = xp.where(running, log_weight, -xp.inf)
+    top = xp.max(log_weight, axis=(-2, -1), keepdims=True)
+    return xp.where(running, xp.exp(log_weight - xp.where(xp.isfinite(top), top, 0.0)), 0.0)
+
+
+def log_sum(log_weight: Array, running: Array) -> Array:
+    """Logarithm of the sum of weights over the experts that are running, `(..., 1, 1)`."""
+    xp = namespace(log_weight)
+    top = xp.max(xp.where(running, log_weight, -xp.inf), axis=(-2, -1), keepdims=True)
+    top = xp.where(xp.isfinite(top), top, 0.0)
+    total = xp.sum(
+        xp.where(running, xp.exp(xp.where(running, log_weight, top) - top), 0.0), axis=(-2, -1), keepdims=True
+    )
+    return top + xp.log(xp.where(total > 0, total, 1.0))
+
+
+def power(t: Array | int, exponent: float, like: Array) -> Array:
+    """`t ** exponent` in the precision of an array, 1 for a `t` of 0."""
+    number = namespace(like).asarray(t + (t == 0), dtype=like.dtype)
+    return number**exponent
