@@ -361,7 +361,9 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     doublings = at_most(doublings, Q + 1.0)  # beyond Q no rate is left, and nothing needs to be a power of two
     doublings = xp.where(bound * 2.0**doublings < largest, at_most(doublings + 1, Q + 1.0), doublings)
     doublings = xp.where(fits, 0.0, doublings)
-    raised = xp.where(unknown | (doublings > Q), largest, bound * 2.0**doublings)
+    # A little more than the largest gain: others of the same size must not seem larger by rounding.
+    above = largest * (1 + 64 * float(xp.finfo(value.dtype).eps))
+    raised = xp.where(unknown | (doublings > Q), above, bound * 2.0**doublings)
 
     places = constant(np.arange(Q), value)
     source = places + doublings[..., None]  # place q takes over from place q + doublings

@@ -171,9 +171,12 @@ class Trace:
     def sums(self) -> dict[str, np.ndarray]:
         """Running sums over the rounds, from which those of any interval follow by a difference."""
         gains = self.needed("gains")
-        bad = ~(np.isfinite(gains) & (self.needed("p") > 0))  # broken down, or its slot not open
+        bad = ~np.isfinite(gains)  # broken down, or its slot not open
+        if "used" not in self.arrays:  # a rival, of whose weights nothing is proved
+            return {"bad": _running(bad), "gain": _running(np.where(bad, 0.0, gains))}
+        bad |= ~(self.needed("p") > 0)
         clean = np.where(bad, 0.0, gains)
-        used = clean * self.needed("used")[..., None, None]
+        used = clean * self.arrays["used"][..., None, None]
         parts = {"bad": bad, "gain": clean, "square": used**2, "slack": clean - used}
         return {name: _running(part) for name, part in parts.items()}
 

@@ -175,11 +175,21 @@ def test_weights_survive_blocks_far_beyond_the_range_of_floats(scale, rounds):
 
 def test_the_scale_doubles_only_as_often_as_needed_and_all_rates_may_be_replaced():
     weights, _ = play(opened(), np.full((SLOTS, EXPERTS), 1.0))
-    assert float(weights.bound) == 1.0
+    assert float(weights.bound) == pytest.approx(1.0, rel=1e-12)
     weights, judged = play(weights, np.full((SLOTS, EXPERTS), 1024.0))
-    assert float(judged.used) == 2.0**-10
-    assert float(weights.bound) == 1024.0
+    assert float(judged.used) == pytest.approx(2.0**-10, rel=1e-12)
+    assert float(weights.bound) == pytest.approx(1024.0, rel=1e-12)
     np.testing.assert_allclose(mw.shares(weights), np.tile(PRIOR / PRIOR.sum() / SLOTS, (SLOTS, 1)))
+
+
+@pytest.mark.parametrize("size", [1.0, 0.1, 3e-7])
+def test_gains_that_are_equal_but_for_rounding_do_not_double_the_scale(size):
+    weights, _ = play(opened(), np.full((SLOTS, EXPERTS), size))
+    before = float(weights.bound)
+    weights, _ = play(weights, np.full((SLOTS, EXPERTS), np.nextafter(size, np.inf)))
+    assert float(weights.bound) == before
+    weights, _ = play(weights, np.full((SLOTS, EXPERTS), 1.001 * size))
+    assert float(weights.bound) == 2 * before
 
 
 def test_more_slots_change_nothing_until_they_open():
