@@ -3,7 +3,8 @@
 domains      where decisions may lie
 bases        what an expert does with its gradients
 Samuel       many experts on many intervals; `Single`, a base learner on its own
-streams      sequences of losses
+rivals       other ways to weigh experts that come and go: `SAOL`, `CBCE`, `FLH` and others
+streams      sequences of losses: made up, from a CSV file, from river
 play         a learner against a stream, giving a `Trace`
 theory       the paper's theorem and corollaries as numbers
 check        does my own learner keep the contract?
@@ -37,7 +38,21 @@ from samuel.online.rivals.sacs import SACS
 from samuel.online.rivals.saol import SAOL
 from samuel.online.samuel import Samuel
 from samuel.online.single import Single
-from samuel.online.streams import DriftingRegression, Recorded, Stream, TwoValleys
+from samuel.online.streams import (
+    Adversary,
+    CsvStream,
+    DriftingClassification,
+    DriftingQuantile,
+    DriftingRegression,
+    ExpertAdvice,
+    Recorded,
+    RiverStream,
+    SideBySide,
+    SparseRegression,
+    Storms,
+    Stream,
+    TwoValleys,
+)
 from samuel.online.trace import Trace
 
 __all__ = [
@@ -52,6 +67,7 @@ __all__ = [
     "Adagrad",
     "AdagradFull",
     "Adam",
+    "Adversary",
     "AllIntervals",
     "Anytime",
     "Ball",
@@ -61,9 +77,13 @@ __all__ = [
     "Chosen",
     "Compact",
     "Cover",
+    "CsvStream",
     "DiscountedAdagrad",
     "Domain",
+    "DriftingClassification",
+    "DriftingQuantile",
     "DriftingRegression",
+    "ExpertAdvice",
     "Fixed",
     "FixedShare",
     "Free",
@@ -82,14 +102,18 @@ __all__ = [
     "RMSprop",
     "Recorded",
     "Rival",
+    "RiverStream",
     "Rule",
     "Samuel",
     "ScaleFreeOGD",
+    "SideBySide",
     "Simplex",
     "Single",
+    "SparseRegression",
     "SquaredLoss",
     "Stay",
     "Stepped",
+    "Storms",
     "Stream",
     "Trace",
     "TwoValleys",

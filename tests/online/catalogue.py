@@ -1,7 +1,12 @@
 """The learners that the common suite runs: a base learner added to the package gets a row here."""
 
 from samuel.online import (
+    AFLH,
+    CBCE,
+    FLH,
     OGD,
+    SACS,
+    SAOL,
     Adadelta,
     Adagrad,
     AdagradFull,
@@ -12,13 +17,17 @@ from samuel.online import (
     Chosen,
     DiscountedAdagrad,
     Fixed,
+    FixedShare,
     Free,
     Geometric,
+    Hedge,
+    ParameterFree,
     RMSprop,
     Samuel,
     ScaleFreeOGD,
     Simplex,
     Single,
+    Stay,
 )
 
 BASES = {
@@ -34,6 +43,7 @@ BASES = {
     "Adam": Adam(0.1),
     "RMSprop": RMSprop(0.1),
     "Adadelta": Adadelta(1.0, epsilon=0.01),
+    "Stay": Stay(),
 }
 """Every base learner, by name."""
 
@@ -51,7 +61,30 @@ WITH_BOUND = (
 )
 """Base learners whose regret is bounded."""
 
+RIVALS = {
+    "FLH": lambda **options: FLH(3, Ball(1.0), **options),
+    "FLH, every round": lambda **options: FLH(3, Box(-1.0, 1.0), shortest=1, newborns="cold", **options),
+    "FLH, exp-concave": lambda **options: FLH(3, Ball(1.0), feedback="loss", exp_concavity=0.1, **options),
+    "AFLH": lambda **options: AFLH(3, Ball(1.0), **options),
+    "AFLH, every round, full": lambda **options: AFLH(3, Ball(1.0), shortest=1, feedback="full", **options),
+    "SAOL": lambda **options: SAOL(3, Ball(1.0), **options),
+    "SAOL, shortest 1, cold": lambda **options: SAOL(3, Simplex(), shortest=1, newborns="cold", **options),
+    "CBCE": lambda **options: CBCE(3, Ball(1.0), **options),
+    "CBCE, full": lambda **options: CBCE(3, Ball(1.0), shortest=1, feedback="full", **options),
+    "SACS": lambda **options: SACS(3, Ball(1.0), **options),
+    "SACS everywhere": lambda **options: SACS(3, Free(), shortest=1, learning_rates=(0.1, 1.0), **options),
+    "ParameterFree": lambda **options: ParameterFree(3, Ball(1.0), **options),
+    "ParameterFree on a simplex": lambda **options: ParameterFree(3, Simplex(), shortest=1, **options),
+    "ParameterFree everywhere": lambda **options: ParameterFree(3, shortest=1, newborns="cold", **options),
+    "Hedge": lambda **options: Hedge(3, Ball(1.0), gradient_bound=50.0, **options),
+    "Hedge on a simplex": lambda **options: Hedge(3, Simplex(), **options),
+    "FixedShare": lambda **options: FixedShare(3, Ball(1.0), horizon=100, **options),
+    "FixedShare, past": lambda **options: FixedShare(3, Simplex(), past=True, **options),
+}
+"""Every rival in some of its forms, in three dimensions."""
+
 LEARNERS = {
+    **RIVALS,
     **{
         f"Single({name})": lambda base=base, **options: Single(base, 3, Ball(1.0), **options)
         for name, base in BASES.items()
