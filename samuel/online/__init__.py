@@ -6,6 +6,7 @@ Samuel       many experts on many intervals; `Single`, a base learner on its own
 rivals       other ways to weigh experts that come and go: `SAOL`, `CBCE`, `FLH` and others
 streams      sequences of losses: made up, from a CSV file, from river
 play         a learner against a stream, giving a `Trace`
+regret_map   the regret of a run on every interval of a grid
 theory       the paper's theorem and corollaries as numbers
 check        does my own learner keep the contract?
 """
@@ -27,6 +28,7 @@ from samuel.online.domains import Ball, Box, Domain, Free, HalfLine, Interval, S
 from samuel.online.learner import Learner, Rule
 from samuel.online.losses import AbsoluteLoss, LinearLoss, LogisticLoss, LossFamily, PinballLoss, SquaredLoss
 from samuel.online.play import play
+from samuel.online.regret import Grid, Hindsight, RegretMap, growth_exponent, hindsight, regret_map
 from samuel.online.rivals.aflh import AFLH
 from samuel.online.rivals.cbce import CBCE
 from samuel.online.rivals.fixed_share import FixedShare
@@ -88,8 +90,10 @@ __all__ = [
     "FixedShare",
     "Free",
     "Geometric",
+    "Grid",
     "HalfLine",
     "Hedge",
+    "Hindsight",
     "Interval",
     "Learner",
     "LinearLoss",
@@ -101,6 +105,7 @@ __all__ = [
     "Pruned",
     "RMSprop",
     "Recorded",
+    "RegretMap",
     "Rival",
     "RiverStream",
     "Rule",
@@ -118,6 +123,9 @@ __all__ = [
     "Trace",
     "TwoValleys",
     "check",
+    "growth_exponent",
+    "hindsight",
     "play",
+    "regret_map",
     "theory",
 ]

@@ -93,9 +93,7 @@ class Comparison:
             return cls(rule.domain, rule.dim, point)
         if radius is None:
             return cls(rule.domain, rule.dim)
-        if not isinstance(radius, int | float | np.number) or not (math.isfinite(radius) and radius > 0):
-            raise ValueError(f"radius must be positive and finite, got {radius!r}")
-        return cls(_within(rule.domain, radius, rule.dim), rule.dim)
+        return cls(within(rule.domain, radius, rule.dim), rule.dim)
 
     @property
     def bounded(self) -> bool:
@@ -247,8 +245,10 @@ def _distances(trace: Trace, tile: Tile, comparison: Comparison) -> tuple[np.nda
     return comparison.reach(points.astype(float))
 
 
-def _within(domain: Domain, radius: float, dim: int) -> Domain:
-    """The points of an unbounded domain within a radius."""
+def within(domain: Domain, radius: float, dim: int) -> Domain:
+    """The points of an unbounded domain within a radius of the origin; ValueError if that makes no sense."""
+    if not isinstance(radius, int | float | np.number) or not (math.isfinite(radius) and radius > 0):
+        raise ValueError(f"radius must be positive and finite, got {radius!r}")
     if isinstance(domain, Free):
         return Ball(radius)
     if isinstance(domain, Box) and not domain.bounded:

@@ -280,7 +280,8 @@ class Learner:
         if kind == "loss":
             slope = self._checked(gradient, self._shape, "gradient")
             ours = self._checked(loss(state.decision.copy()), self._shape[:-1], "loss")
-            values = [self._shaped(loss(points[..., k, j, :].copy()), self._shape[:-1], "loss") for k, j in places]
+            with np.errstate(all="ignore"):  # an expert may diverge, and its loss with it
+                values = [self._shaped(loss(points[..., k, j, :].copy()), self._shape[:-1], "loss") for k, j in places]
             feedback = Loss(ours, self._experts(values, points.shape[:-1]), slope)
             return (
                 feedback,
@@ -288,7 +289,8 @@ class Learner:
                 slope,
             )
         ours, slope = self._told(loss, state.decision, self._checked)
-        told = [self._told(loss, points[..., k, j, :], self._shaped) for k, j in places]
+        with np.errstate(all="ignore"):
+            told = [self._told(loss, points[..., k, j, :], self._shaped) for k, j in places]
         values, slopes = zip(*told, strict=True)
         feedback = Full(ours, self._experts(values, points.shape[:-1]), self._experts(slopes, points.shape))
         return feedback, *(self._told(loss, played, self._checked) if late else (ours, slope))

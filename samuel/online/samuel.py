@@ -232,8 +232,8 @@ class Samuel(Learner):
             is scale-free).
         Q: how many step sizes the weights are kept with; see `samuel.core.weights.number_of_rates`.
         prior: weight of every learner of a slot at birth; equal by default.
-        newborns: "warm" (start at the decision), "cold" (at the domain's centre) or "inherit" (at the mean of the
-            block that ended, taking over its weight and adding the prior).
+        newborns: "inherit" (start at the mean of the block that ended, take over its weight and add the prior),
+            "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior).
         combine: "average" (for convex losses), "sample" or "best".
         feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
             and gradient).
@@ -267,7 +267,7 @@ class Samuel(Learner):
         gradient_bound: float | None = None,
         Q: int | None = None,
         prior: Sequence[float] | None = None,
-        newborns: Literal["warm", "cold", "inherit"] = "warm",
+        newborns: Literal["warm", "cold", "inherit"] = "inherit",
         combine: Literal["average", "sample", "best"] = "average",
         feedback: Literal["linear", "loss", "full"] = "linear",
         **options: Any,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from samuel.online.certificates import Certificate, Comparison, certify, linearised_regret
-from samuel.online.comparators import best_fixed_point
+from samuel.online.comparators import best_fixed_point, best_on_intervals
 from samuel.online.streams import Stream
 
 if TYPE_CHECKING:
@@ -97,15 +97,11 @@ class Trace:
                 best fixed point would be infinitely far away.
         """
         first, last = self._interval(first, last)
-        if self.stream is None:
-            raise ValueError(
-                "the losses of this run are not known as functions, only their gradients; ask for linearised_regret, "
-                "which is never smaller for convex losses"
-            )
-        data = self.stream.data(first - self.first, last - self.first + 1)
+        stream = self._known_stream()
+        data = stream.data(first - self.first, last - self.first + 1)
         comparison = Comparison.of(self.rule, comparator, radius)
         ours = float(np.sum(self.losses[first - self.first : last - self.first + 1]))
-        loss = self.stream.loss
+        loss = stream.loss
         if comparison.point is not None:
             return ours - loss.total(comparison.point, tuple(np.asarray(a, float) for a in data))[0]
         return ours - best_fixed_point(loss, data, comparison.domain, self.rule.dim).loss
@@ -154,8 +150,15 @@ class Trace:
             raise ValueError(f"every must be a whole number of at least 1, got {every!r}")
         if not isinstance(length, int | np.integer) or not 1 <= length <= len(self):
             raise ValueError(f"length must be from 1 to {len(self)}, the rounds of the run, got {length}")
-        starts = range(self.first, self.last - length + 2, every)
-        return max(Worst(self.regret(a, a + length - 1, radius=radius), a, a + length - 1) for a in starts)
+        self._interval(None, None)
+        stream, domain = self._known_stream(), Comparison.of(self.rule, None, radius).domain
+        starts = np.arange(0, len(self) - length + 1, every)
+        best = best_on_intervals(stream.loss, stream.data(0, len(self)), domain, self.rule.dim, starts, length)
+        ours = _running(self.losses)
+        regrets = ours[starts + length] - ours[starts] - best.losses
+        at = int(np.argmax(regrets))
+        first = self.first + int(starts[at])
+        return Worst(float(regrets[at]), first, first + length - 1)
 
     def needed(self, name: str) -> np.ndarray:
         """A recorded array by name; ValueError if it was not recorded."""
@@ -179,6 +182,14 @@ class Trace:
         used = clean * self.arrays["used"][..., None, None]
         parts = {"bad": bad, "gain": clean, "square": used**2, "slack": clean - used}
         return {name: _running(part) for name, part in parts.items()}
+
+    def _known_stream(self) -> Stream:
+        if self.stream is None:
+            raise ValueError(
+                "the losses of this run are not known as functions, only their gradients; ask for linearised_regret, "
+                "which is never smaller for convex losses"
+            )
+        return self.stream
 
     def _interval(self, first: int | None, last: int | None) -> tuple[int, int]:
         if self.streams is not None:

@@ -25,8 +25,9 @@ def test_descent_with_rates_one_over_t_loses_of_order_T():
     assert exponent(totals) == pytest.approx(1.0, abs=0.02)
 
 
-def test_samuel_with_warm_newborns_loses_no_more_than_log_T():
-    totals = losses(lambda: Samuel(1, DOMAIN))
+@pytest.mark.parametrize("newborns", ["inherit", "warm"])
+def test_samuel_loses_no_more_than_log_T(newborns):
+    totals = losses(lambda: Samuel(1, DOMAIN, newborns=newborns))
     assert (totals <= 6 * np.log(LENGTHS)).all()
 
 

@@ -178,21 +178,24 @@ class RivalRule(EnsembleRule):
 class Rival(Learner):
     """A learner that follows experts on the blocks of a cover; its subclasses are SAMUEL's rivals.
 
-    All of them take these options:
+    All of them take these options, and `shortest` if they start new experts:
 
     Args:
+        kind: how the experts are weighed.
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default.
+        cover: which stretches of time get experts of their own.
         base: what every expert does with its gradients; `ScaleFreeOGD` with the rate that fits the domain by
             default, or a rate of 1 where the domain has no end.
         learning_rates: several rates for the base learner instead; one expert per rate on every block.
         learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
-        shortest: rounds in the shortest block.
         newborns: "warm" (start at the decision) or "cold" (at the domain's centre).
         gradient_bound: `G`, a bound on the norm of gradients, if known: gains are then measured in units of `G`
             times the diameter of the domain. Otherwise in units of the largest gain so far.
         feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
             and gradient).
+        assumptions: what the theory asks for and was not given.
+        settings: further fields of the rule.
         options: `streams`, `seed`, `dtype`, `record`, as for every `Learner`.
     """
 
