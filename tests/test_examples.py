@@ -1,4 +1,4 @@
-"""The scripts in `examples/` run as they stand, and learn what they say."""
+"""The scripts in `examples/` that train networks run as they stand, and learn what they say."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(path for kind in ("jax", "torch") for path in (ROOT / "examples").glob(f"{kind}_*.py"))
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)

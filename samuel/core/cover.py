@@ -378,8 +378,10 @@ class AllIntervals(Cover):
     def slots(self, rounds: int) -> int:
         if self.horizon is not None:
             return -(-self.horizon // self.shortest)
-        # Room for twice as many when it runs out, so that making room costs little.
-        return 1 << (rounds // self.shortest).bit_length()
+        # Room for an eighth more when it runs out, so that it is seldom made and little of it stands empty.
+        needed = rounds // self.shortest + 1
+        step = max(1, (1 << needed.bit_length()) // 16)
+        return -(-needed // step) * step
 
     def starts(self, t: Array, slots: int) -> Array:
         return beside(self.shortest * np.arange(slots), t) == t

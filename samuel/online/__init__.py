@@ -7,6 +7,7 @@ rivals       other ways to weigh experts that come and go: `SAOL`, `CBCE`, `FLH`
 streams      sequences of losses: made up, from a CSV file, from river
 play         a learner against a stream, giving a `Trace`
 regret_map   the regret of a run on every interval of a grid
+conformal    intervals for any forecaster, with coverage on every stretch
 theory       the paper's theorem and corollaries as numbers
 check        does my own learner keep the contract?
 """
@@ -24,6 +25,7 @@ from samuel.online.bases.scale_free import ScaleFreeOGD
 from samuel.online.bases.stay import Stay
 from samuel.online.certificates import Certificate
 from samuel.online.checks import check
+from samuel.online.conformal import Conformal, backtest
 from samuel.online.domains import Ball, Box, Domain, Free, HalfLine, Interval, Simplex
 from samuel.online.learner import Learner, Rule
 from samuel.online.losses import AbsoluteLoss, LinearLoss, LogisticLoss, LossFamily, PinballLoss, SquaredLoss
@@ -78,6 +80,7 @@ __all__ = [
     "Certificate",
     "Chosen",
     "Compact",
+    "Conformal",
     "Cover",
     "CsvStream",
     "DiscountedAdagrad",
@@ -122,6 +125,7 @@ __all__ = [
     "Stream",
     "Trace",
     "TwoValleys",
+    "backtest",
     "check",
     "growth_exponent",
     "hindsight",

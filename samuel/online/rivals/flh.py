@@ -24,6 +24,11 @@ class FlhRule(RivalRule):
     raw: bool = False
     """Whether gains are taken as they are, not on a scale of their own."""
 
+    @property
+    def rhythm(self) -> int:
+        # With many experts, rounds in which none is born are worth compiling on their own.
+        return self.every if isinstance(self.cover, AllIntervals) else 1
+
     def born(self, like: Array, t: Array | int) -> Weights:
         return (namespace(like).zeros_like(like),)  # a newcomer's share is given by `settled`
 

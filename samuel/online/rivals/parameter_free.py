@@ -226,7 +226,8 @@ class ParameterFree(Learner):
 
     Regret on any interval: `O~(|u - c| sqrt(sum |g|^2))` over the gradients of that interval (Cutkosky 2020; the
     chain of levels as in Zhang, Cutkosky and Paschalidis 2022). Gradients and pulls on the shares are measured in
-    units of the largest so far.
+    units of the largest so far. Bets compound, so the method is chaotic: after some hundred rounds decisions differ
+    with the last digit of the gradients, and where feedback comes many rounds late they can run away.
 
     Args:
         dim: dimension of the decisions.

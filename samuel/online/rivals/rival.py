@@ -131,7 +131,7 @@ class RivalRule(EnsembleRule):
         after = state._replace(round=t, points=points, memory=memory, weights=weights, bound=bound)
         running = self._running(state.p, t)
         starts = self._starts(state.p, t)
-        if is_traced(t) or bool(starts.any()):
+        if pace != "quiet" and (is_traced(t) or bool(starts.any())):
             after = self._restarted(after, running, starts)
         after = self._decided(after, running)
         info: Info = {"healthy": xp.all(combine.usable(after.decision), axis=-1)}

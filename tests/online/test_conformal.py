@@ -1,0 +1,426 @@
+"""Intervals that keep their coverage: asked and told one step at a time, and for whole series."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from samuel.online import (
+    AFLH,
+    CBCE,
+    FLH,
+    OGD,
+    SACS,
+    SAOL,
+    FixedShare,
+    Hedge,
+    Interval,
+    ParameterFree,
+    PinballLoss,
+    Samuel,
+    ScaleFreeOGD,
+    Single,
+)
+from samuel.online.conformal import Conformal, backtest, sliding_coverage
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def alone(base):
+    return lambda dim, domain, streams: Single(base, dim, domain, streams=streams)
+
+
+def with_options(kind, **options):
+    return lambda dim, domain, streams: kind(dim, domain, streams=streams, **options)
+
+
+def asked_and_told(actual, forecasts, **options):
+    """Every interval of a series, and the object that made them."""
+    streams = None if actual.ndim == 1 else actual.shape[1]
+    intervals = Conformal(streams=streams, **options)
+    ends = []
+    for value, forecast in zip(actual, forecasts, strict=True):
+        intervals.update(value)
+        ends.append(intervals.predict(forecast))
+    low, high = (np.array(end) for end in zip(*ends, strict=True))
+    return intervals, low, high
+
+
+def noise(rounds, seed=0, scale=1.0):
+    return scale * np.random.default_rng(seed).normal(size=rounds)
+
+
+# --- Coverage ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+@pytest.mark.parametrize("sides", ["symmetric", "separate"])
+def test_coverage_of_errors_that_do_not_drift_is_near_its_target(coverage, sides):
+    result = backtest(noise(1200), np.zeros(1200), coverage=coverage, sides=sides, backend="numpy").coverage(200)
+    assert result.overall == pytest.approx(coverage, abs=0.02)
+    assert result.lowest > coverage - 0.07
+
+
+def test_coverage_stays_near_its_target_in_every_window_when_the_errors_drift():
+    errors = noise(2000) * np.where(np.arange(2000) // 400 % 2, 5.0, 1.0)
+    result = backtest(errors, np.zeros(2000), backend="numpy").coverage(250)
+    assert result.overall == pytest.approx(0.9, abs=0.02)
+    assert result.lowest > 0.85
+    assert result.highest < 0.98
+
+
+@pytest.mark.parametrize("base", [ScaleFreeOGD(1.0), OGD(0.05)], ids=["scale-free", "fixed rate"])
+def test_coverage_recovers_from_a_jump_sooner_than_with_a_single_learner(base):
+    errors = noise(1200) * np.where(np.arange(1200) < 1000, 1.0, 8.0)
+    ours, single = (
+        backtest(errors, np.zeros(1200), learner=learner, backend="numpy").covered[1000:1100].mean()
+        for learner in (None, alone(base))
+    )
+    assert ours > 0.8
+    assert ours > single + 0.1
+
+
+@pytest.mark.parametrize("horizon", [1, 4, 30])
+def test_coverage_is_kept_when_labels_come_late(horizon):
+    result = backtest(noise(1500), np.zeros(1500), horizons=horizon, backend="numpy").coverage(250)
+    assert result.overall == pytest.approx(0.9, abs=0.025)
+    assert result.lowest > 0.8
+
+
+@settings(max_examples=20)
+@given(arrays(float, st.integers(20, 60), elements=st.floats(0, 1)))
+def test_what_coverage_lacks_is_bounded_by_the_regret(scores):
+    # Convexity at 0 and the regret against the largest bound, D = 4: D (c n - covered) <= R + c sum s.
+    learner = with_options(Samuel, record=True)
+    intervals, _, high = asked_and_told(scores, np.zeros(len(scores)), bound=4.0, learner=learner)
+    covered = np.sum(scores[1:] <= high[:-1])
+    rounds = len(scores) - 1
+    certificate = intervals.learners[0].trace().certificate()
+    assert 4.0 * (0.9 * rounds - covered) <= certificate.linearised + 0.9 * scores[1:].sum() + 1e-9
+    assert certificate.linearised <= certificate.measured + 1e-9
+
+
+def test_a_certificate_of_late_labels_holds_for_the_bounds_that_were_issued():
+    scores = np.abs(noise(400))
+    learner = with_options(Samuel, record=True)
+    intervals, _, high = asked_and_told(scores, np.zeros(400), bound=4.0, horizons=5, learner=learner)
+    loss, data = PinballLoss(0.9), (np.ones((395, 1)), scores[5:])
+    issued = loss.value(high[:-5, None], data).sum()
+    best = min(loss.value(np.array([bound]), data).sum() for bound in scores[5:])
+    assert 0 < issued - best <= intervals.learners[0].trace().certificate().measured
+
+
+@given(arrays(float, st.integers(1, 30), elements=st.sampled_from([0.0, 1.0, np.nan])), st.integers(1, 8))
+def test_sliding_coverage_is_the_mean_of_the_last_known_outcomes(covered, window):
+    found = sliding_coverage(covered, window)
+    for t in range(len(covered)):
+        known = covered[: t + 1][~np.isnan(covered[: t + 1])]
+        if np.isnan(covered[t]) or len(known) < window:
+            assert np.isnan(found[t])
+        else:
+            assert found[t] == pytest.approx(known[-window:].mean())
+
+
+# --- Clocks and late labels -------------------------------------------------------------------------------
+
+
+def test_every_horizon_has_a_clock_of_its_own():
+    actual, forecasts = noise(150), noise((150, 3), seed=1)
+    _, low, high = asked_and_told(actual, forecasts, horizons=(1, 4, 20))
+    for h, horizon in enumerate((1, 4, 20)):
+        _, alone_low, alone_high = asked_and_told(actual, forecasts[:, h], horizons=horizon)
+        np.testing.assert_array_equal(low[:, h], alone_low)
+        np.testing.assert_array_equal(high[:, h], alone_high)
+
+
+def test_late_labels_out_of_order_are_learnt_from_as_a_learner_learns_with_tickets():
+    scores, order = np.abs(noise(8, seed=3)), [2, 1, 5, 3, 4, 8, 7, 6]
+    intervals = Conformal(bound=4.0)
+    by_hand = Samuel(1, Interval(0.0, 4.0), **expert_options(intervals), gradient_bound=0.9, newborns="warm")
+    waiting = {}
+
+    def both_predict(t):
+        waiting[t] = by_hand.predict(), by_hand.ticket()
+        low, high = intervals.predict(10.0)
+        assert (low, high) == (10.0 - waiting[t][0], 10.0 + waiting[t][0])
+
+    for t in range(8):
+        both_predict(t + 1)
+    for t in order:
+        decision, ticket = waiting[t]
+        intervals.update(10.0 - scores[t - 1], at=t)
+        by_hand.update([0.1] if scores[t - 1] < decision[0] else [-0.9], ticket=ticket)
+        both_predict(intervals.time + 1)
+    assert intervals.coverage().count == 8
+
+
+def expert_options(intervals):
+    """Base and rates of the default learner, to make the same by hand."""
+    experts = intervals.learners[0].rule.experts
+    return {"base": experts[0], "learning_rates": [expert.learning_rate for expert in experts]}
+
+
+def test_labels_that_never_arrive_are_forgotten():
+    intervals = Conformal(horizons=(1, 5), patience=20)
+    for t in range(300):
+        intervals.predict([0.0, 0.0])
+        if t % 50 == 0:
+            intervals.update(1.0)
+    size = len(pickle.dumps(intervals))
+    for _ in range(400):
+        intervals.predict([0.0, 0.0])
+    assert len(pickle.dumps(intervals)) == size
+
+
+def test_a_label_that_comes_too_late_changes_nothing():
+    intervals = Conformal(warmup=1, patience=3)
+    for t in range(10):
+        intervals.predict(0.0)
+        if t != 2:
+            intervals.update(1.0)
+    before = pickle.dumps(intervals)
+    intervals.update(100.0, at=3)
+    assert pickle.dumps(intervals) == before
+
+
+def test_a_run_goes_on_after_pickling():
+    actual, forecasts = noise(120), np.zeros((120, 2))
+    _, low, _ = asked_and_told(actual, forecasts, horizons=(1, 7))
+    intervals = Conformal(horizons=(1, 7))
+    for t in range(120):
+        intervals.update(actual[t])
+        if t == 60:
+            intervals = pickle.loads(pickle.dumps(intervals))
+        np.testing.assert_array_equal(intervals.predict(forecasts[t])[0], low[t])
+
+
+# --- Streams, missing labels, scale -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sides", ["symmetric", "separate"])
+def test_many_series_at_once_are_as_many_alone(sides):
+    actual = noise((120, 3)) * [1.0, 100.0, 0.01]
+    actual[np.random.default_rng(1).random(actual.shape) < 0.2] = np.nan
+    intervals, low, high = asked_and_told(actual, np.zeros((120, 2, 3)), horizons=(1, 6), sides=sides)
+    report = intervals.coverage()
+    for s in range(3):
+        one, one_low, one_high = asked_and_told(actual[:, s], np.zeros((120, 2)), horizons=(1, 6), sides=sides)
+        np.testing.assert_allclose(low[..., s], one_low, rtol=1e-9)
+        np.testing.assert_allclose(high[..., s], one_high, rtol=1e-9)
+        np.testing.assert_array_equal(report.count[:, s], one.coverage().count)
+        np.testing.assert_allclose(report.overall[:, s], one.coverage().overall)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+@pytest.mark.parametrize("sides", ["symmetric", "separate"])
+def test_intervals_scale_with_the_errors(factor, sides):
+    errors = noise(300)
+    small, large = (backtest(scale * errors, np.zeros(300), sides=sides, backend="numpy") for scale in (1.0, factor))
+    np.testing.assert_allclose(large.high, factor * small.high, rtol=1e-9)
+
+
+def test_intervals_are_infinite_until_their_scale_is_known_and_start_at_the_quantile_of_split_conformal_prediction():
+    errors = np.array([0.3, -0.1, 0.9, 0.2, -0.5, 0.4, 0.6, -0.7, 0.8, 0.1])
+    intervals = Conformal(coverage=0.9)
+    for error in errors[:9]:
+        low, high = intervals.predict(5.0)
+        assert (low, high) == (-np.inf, np.inf)
+        intervals.update(5.0 + error)
+    low, high = intervals.predict(5.0)
+    assert (low, high) == pytest.approx((4.1, 5.9))  # the largest of nine is the quantile for 9 in 10
+    assert intervals.coverage().count == 0
+
+
+def test_intervals_are_finite_from_the_start_if_the_largest_error_is_known():
+    low, high = Conformal(bound=3.0).predict(1.0)
+    assert -2 <= low <= 1 <= high <= 4
+
+
+def test_forecasts_without_error_get_intervals_of_no_width_until_there_is_an_error():
+    intervals = Conformal(coverage=0.5, warmup=2)
+    for error, width in ((0.0, np.inf), (0.0, np.inf), (0.0, 0.0), (2.0, 0.0), (0.0, 4.0)):
+        low, high = intervals.predict(7.0)
+        assert high - low == width
+        intervals.update(7.0 + error)
+    assert intervals.coverage().overall == pytest.approx(2 / 3)
+
+
+def test_an_error_beyond_all_measure_is_a_miss_like_any_other():
+    errors = np.full(40, 1e-300)
+    errors[20] = 1e300
+    plain = backtest(errors, np.zeros(40), backend="numpy")
+    _, _, high = asked_and_told(errors, np.zeros(40))
+    np.testing.assert_allclose(plain.high, high)
+    assert plain.covered[19] == 0
+    assert plain.high[-1] < 1e-297
+
+
+def test_separate_bounds_follow_a_forecaster_that_is_always_too_low():
+    errors = 5 + 0.1 * noise(600)
+    result = backtest(errors, np.zeros(600), sides="separate", backend="numpy")
+    assert result.low[-100:].mean() > 4
+    assert result.high[-100:].mean() < 6
+    assert result.coverage(100).overall > 0.8
+
+
+def test_where_there_is_no_forecast_there_is_no_interval_and_nothing_is_learnt():
+    intervals = Conformal(warmup=1, streams=2)
+    intervals.predict([0.0, np.nan])
+    intervals.update([1.0, 1.0])
+    low, high = intervals.predict([0.0, 0.0])
+    np.testing.assert_array_equal(low, [-1.0, -np.inf])
+    np.testing.assert_array_equal(high, [1.0, np.inf])
+
+
+# --- Learners ---------------------------------------------------------------------------------------------
+
+LEARNERS = {
+    "default": None,
+    "Samuel": Samuel,
+    "Samuel, loss": with_options(Samuel, feedback="loss"),
+    "Samuel, full": with_options(Samuel, feedback="full"),
+    "SAOL": SAOL,
+    "CBCE": CBCE,
+    "SACS": SACS,
+    "FLH": FLH,
+    "AFLH": AFLH,
+    "Hedge": Hedge,
+    "FixedShare": FixedShare,
+    "ParameterFree": ParameterFree,
+    "scale-free": alone(ScaleFreeOGD(1.0)),
+    "fixed rate": alone(OGD(0.05)),
+}
+
+
+@pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
+def test_a_backtest_has_the_numbers_of_asking_and_telling(learner):
+    actual = noise((60, 2))
+    actual[np.random.default_rng(2).random(actual.shape) < 0.1] = np.nan
+    forecasts = 0.1 * noise((60, 2, 2), seed=1)
+    options = {"horizons": (1, 4), "learner": learner, "coverage": 0.8}
+    intervals, low, high = asked_and_told(actual, forecasts, window=20, **options)
+    result = backtest(actual, forecasts, backend="numpy", **options)
+    np.testing.assert_allclose(result.low, low, rtol=1e-9)
+    np.testing.assert_allclose(result.high, high, rtol=1e-9)
+    told, found = intervals.coverage(), result.coverage(window=20)
+    for name in ("count", "overall", "recent", "lowest", "highest", "width", "loss"):
+        np.testing.assert_allclose(getattr(found, name), getattr(told, name), rtol=1e-9, err_msg=name)
+    assert np.isfinite(result.low[20:]).all()
+
+
+def test_a_compiled_backtest_has_the_numbers_of_a_plain_one():
+    pytest.importorskip("jax", reason="compiling needs JAX")
+    errors, options = noise(85), {"horizons": 5, "learner": Samuel, "bound": 5.0}
+    plain, compiled = (backtest(errors, np.zeros(85), backend=name, **options) for name in ("numpy", "jax"))
+    np.testing.assert_allclose(compiled.high, plain.high, rtol=1e-9)
+
+
+@pytest.mark.parametrize("times", [1, 5, 6])
+def test_a_series_no_longer_than_its_horizon_has_intervals_but_no_coverage(times):
+    result = backtest(np.ones(times), np.zeros(times), horizons=6, bound=2.0)
+    np.testing.assert_array_equal(result.high, np.ones(times))
+    assert result.coverage().count == 0
+
+
+# --- Bad input --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"coverage": 1.0}, "coverage must lie between 0 and 1, such as 0.9, got 1.0"),
+        ({"coverage": "0.9"}, "got '0.9'"),
+        ({"horizons": 0}, "horizons must be a whole number of at least 1, got 0"),
+        ({"horizons": (1, 1)}, r"different whole numbers, at least one, got \(1, 1\)"),
+        ({"horizons": ()}, r"got \(\)"),
+        ({"horizons": (1, 2.5)}, "every horizon must be a whole number of at least 1, got 2.5"),
+        ({"horizons": None}, "horizons must be a whole number or a list of them, got None"),
+        ({"streams": 0}, "streams must be a whole number of at least 1, got 0"),
+        ({"sides": "both"}, "sides must be one of symmetric, separate, got 'both'"),
+        ({"bound": -1.0}, "bound must be positive and finite: no error is larger; got -1.0"),
+        ({"warmup": 0}, "warmup must be a whole number of at least 1, got 0"),
+        ({"window": 0}, "window must be a whole number of at least 1, got 0"),
+        ({"patience": -1}, "patience must be a whole number of at least 0, got -1"),
+        ({"learner": "samuel"}, "learner must be a class such as Samuel, or a function like it, got 'samuel'"),
+        ({"learner": lambda *place, streams: None}, "must make a samuel.online learner, it made None"),
+        ({"learner": lambda *place, streams: Samuel(2)}, "of that dimension, domain and number of streams"),
+    ],
+)
+def test_a_bad_option_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Conformal(**options)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda x: x.predict(0.0), r"forecast must have the shape \(2, 3\) \(\[horizons\], \[streams\]\), got \(\)"),
+        (
+            lambda x: x.predict(np.full((2, 3), np.inf)),
+            r"must be finite, or nan where it is missing; got inf at \(0, 0\)",
+        ),
+        (lambda x: x.predict("price"), "forecast must be numbers of shape"),
+        (lambda x: x.update([1.0, 2.0]), r"actual must have the shape \(3,\) \(\[streams\]\), got \(2,\)"),
+        (lambda x: x.update(np.zeros(3), at=3), "at must be at most 2, the present time"),
+        (lambda x: x.update(np.zeros(3), at=-1), "at must be a whole number of at least 0, got -1"),
+        (lambda x: x.update(np.zeros(3), at=1), "the value at time 1 was told before"),
+    ],
+)
+def test_bad_numbers_are_named_and_change_nothing(wrong, message):
+    intervals = Conformal(horizons=(1, 2), streams=3)
+    for t in range(2):
+        intervals.update(np.zeros(3), at=t)
+        intervals.predict(np.zeros((2, 3)))
+    before = pickle.dumps(intervals)
+    with pytest.raises(ValueError, match=message):
+        wrong(intervals)
+    assert pickle.dumps(intervals) == before
+
+
+@pytest.mark.parametrize(
+    ("actual", "forecasts", "message"),
+    [
+        (np.zeros(0), np.zeros(0), r"actual must have the shape \(times, \[streams\]\), got \(0,\)"),
+        (np.zeros((4, 2, 2)), np.zeros(4), r"got \(4, 2, 2\)"),
+        (np.zeros(4), np.zeros((4, 2)), r"forecasts must have the shape \(4,\)"),
+        ([1.0, np.inf], np.zeros(2), "actual must be finite, or nan where it is missing; got inf at 1"),
+    ],
+)
+def test_a_backtest_names_what_does_not_fit(actual, forecasts, message):
+    with pytest.raises(ValueError, match=message):
+        backtest(actual, forecasts)
+
+
+# --- The example ------------------------------------------------------------------------------------------
+
+
+def run_example(*arguments):
+    command = [sys.executable, ROOT / "examples" / "conformal_electricity.py", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_the_example_prints_a_table_for_every_horizon(tmp_path):
+    day = np.sin(2 * np.pi * np.arange(1100) / 48)
+    np.savetxt(tmp_path / "prices.csv", day + 0.1 * noise(1100), header="nswprice", comments="")
+    methods = ("--methods", "SAMUEL", "scale-free descent")
+    ran = run_example(tmp_path / "prices.csv", "--json", tmp_path / "table.json", *methods)
+    assert ran.returncode == 0, ran.stderr
+    coverages = [float(row.group(1)) for row in re.finditer(r"^SAMUEL +([0-9.]+)", ran.stdout, re.MULTILINE)]
+    assert len(coverages) == 3
+    assert min(coverages) > 0.8
+    assert '"horizon": 48' in (tmp_path / "table.json").read_text()
+
+
+def test_the_example_says_which_file_is_missing():
+    ran = run_example("nowhere.csv")
+    assert ran.returncode == 1
+    assert "There is no file nowhere.csv" in ran.stderr
