@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 import samuel
 from samuel import cli
 from samuel.studies.methods import GROUPS
-from samuel.studies.play.contest import LEARNERS, STREAMS
+from samuel.studies.play.arenas import STREAMS
+from samuel.studies.play.cast import LEARNERS
 from samuel.studies.shift import Digits
 
-QUICK = ("--rounds", "256", "--dim", "2", "--backend", "numpy")
+QUICK = ("--rounds", "256", "--dim", "2", "--backend", "numpy", "--jobs", "1")
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_play_prints_json_and_nothing_else_on_standard_output(here):
         assert [learner["learner"] for learner in stream["learners"]] == ["samuel", "ogd-inverse"]
         assert all(learner["total_loss"] > 0 for learner in stream["learners"])
     assert found["report"] == str(here / "a" / "b.html")
-    assert found["command"].startswith("samuel play --rounds 256 --dim 2 --seed 0 --learner samuel")
+    assert found["command"].startswith("samuel play --rounds 256 --dim 2 --seed 0 --method samuel")
     assert result.stderr == f"Report: {here / 'a' / 'b.html'}\n"
 
 
@@ -113,6 +114,20 @@ def test_the_seed_and_the_order_of_learners_are_kept(here):
         (("--dim", "3", "--stream", "two-valleys"), "3: two-valleys has one dimension"),
         (("--seed", "-4"), "got -4"),
         (("--stream", "river"), "stream 'river' is not known: choose from two-valleys, drift"),
+        (("--seeds", "0"), "seeds must be a whole number from 1 to 100, got 0"),
+        (("--jobs", "0"), "jobs must be a whole number from 1 to 256, got 0"),
+        (
+            ("--dim", "3", "--stream", "two-valleys", "--stream", "quantile"),
+            "two-valleys and quantile have one dimension",
+        ),
+        (("--target", "price"), "price: --target goes with --csv FILE"),
+        (("--radius", "2"), "--radius goes with --csv FILE or --river NAME"),
+        (("--csv", "a.csv"), "--csv needs --target COLUMN, the column to forecast"),
+        (("--csv", "a.csv", "--target", "y", "--task", "guessing"), "'guessing' is not known: choose from regression,"),
+        (("--csv", "a.csv", "--target", "y", "--missing", "guess"), "'guess' is not known: choose from refuse, skip,"),
+        (("--csv", "a.csv", "--target", "y", "--radius", "-1"), "-1 is not a positive number"),
+        (("--csv", "a.csv", "--target", "y", "--rounds", "3"), "3: at least 64 rounds are needed"),
+        (("--level", "high"), "'high' is not a number"),
         (("--learner", "sgd"), "learner 'sgd' is not known: choose from ogd,"),
         (("--backend", "torch"), "backend 'torch' is not known: choose from auto, jax, numpy"),
         (("--colour", "red"), "--colour"),
@@ -125,6 +140,115 @@ def test_bad_values_are_refused_before_any_work(here, monkeypatch, words, messag
     assert message in flat(result.stderr)
     assert "Traceback" not in result.output
     assert files(here) == []
+
+
+def weather(rows=300):
+    """A file in which the rain follows the wind, until it follows the cold instead."""
+    lines = ["sky,wind,cold,rain"]
+    for t in range(rows):
+        wind, cold = (t * 7) % 11, (t * 5) % 13
+        lines.append(f"{('clear', 'grey')[t % 2]},{wind},{cold},{wind if t < rows // 2 else cold}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("regression", ()),
+        ("quantile", ("--level", "0.9", "--drop", "sky")),
+        ("classification", ("--columns", "wind,cold", "--rounds", "128", "--radius", "3")),
+    ],
+)
+def test_a_file_is_played_row_by_row(here, task, words):
+    text = weather()
+    if task == "classification":
+        head, *rows = text.splitlines()
+        words_of = [row.rpartition(",") for row in rows]
+        text = "\n".join([head, *(f"{row},{'wet' if int(rain) > 5 else 'dry'}" for row, _, rain in words_of)]) + "\n"
+    (here / "weather.csv").write_text(text)
+    base = ("play", "--csv", "weather.csv", "--target", "rain", "--task", task, *words, "--backend", "numpy")
+    result = call(*base, "--method", "samuel", "--method", "ogd", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    (stream,) = found["streams"]
+    assert stream["stream"] == "csv"
+    assert stream["rounds"] == (128 if task == "classification" else 290)
+    assert stream["dim"] == {"regression": 5, "quantile": 3, "classification": 3}[task]
+    assert [learner["learner"] for learner in stream["learners"]] == ["samuel", "ogd"]
+    assert found["command"].startswith(f"samuel play --csv weather.csv --target rain --task {task}")
+    again = call(*found["command"].split()[1:], "--json")
+    assert [each["total_loss"] for each in json.loads(again.stdout)["streams"][0]["learners"]] == [
+        each["total_loss"] for each in stream["learners"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "message"),
+    [
+        (None, (), "there is no file bad.csv"),
+        (b"", (), "bad.csv is empty; its first line must name the columns"),
+        (b"wind,cold\n1,2\n2,3\n", (), "there is no column 'rain', the target"),
+        (b"wind,rain\n1,2\n", (), "bad.csv"),
+        (b"wind,rain\n1,2\nmuch,3\n3,4\n", (), "line 3, column 'wind': 'much' is not a number"),
+        (b"wind,rain\n1,2\n1,3\n1,4\n1,5\n", (), "column 'wind'"),
+        (b"wind,rain\n1,2\n\xff,3\n3,4\n", (), "line 3, byte 1 of the line is 0xff, which is not UTF-8"),
+        (b"wind,rain\n1,2\n,3\n3,4\n", (), "'wind'"),
+        (b"wind,rain\n1,2\n2,3,4\n3,4\n", (), "line 3 has 3 cells, and the header 2"),
+        (weather().encode(), ("--drop", "snow"), "there is no column 'snow', given as drop="),
+        (weather().encode(), ("--task", "classification"), "bad.csv"),
+        (weather().encode(), ("--task", "quantile", "--level", "2"), "level must lie between 0 and 1, got 2"),
+        (
+            (",".join(f"c{i}" for i in range(200)) + ",rain\n" + 3 * (",".join(["1"] * 201) + "\n")).encode(),
+            (),
+            "200 features",
+        ),
+    ],
+    ids=[
+        "absent", "empty", "no-target", "one-row", "text-in-a-number", "constant", "not-utf8", "missing-value",
+        "ragged", "unknown-column", "many-classes", "level", "200-columns",
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_an_error_that_says_what_is_wrong(here, content, words, message):
+    if content is not None:
+        (here / "bad.csv").write_bytes(content)
+    result = call("play", "--csv", "bad.csv", "--target", "rain", *words)
+    assert result.exit_code == 2
+    assert message in flat(result.stderr)
+    assert "Traceback" not in result.output
+    assert files(here) == ([] if content is None else ["bad.csv"])
+
+
+def test_a_data_set_of_river_is_played_by_name(here):
+    pytest.importorskip("river", reason="river is not installed")
+    words = ("--rounds", "128", "--method", "saol", "--backend", "numpy", "--json")
+    result = call("play", "--river", "Phishing", *words)
+    assert result.exit_code == 0, result.output
+    (stream,) = json.loads(result.stdout)["streams"]
+    assert (stream["stream"], stream["rounds"], stream["dim"]) == ("river-Phishing", 128, 10)
+    unknown = call("play", "--river", "Fishing", *words)
+    assert unknown.exit_code == 2
+    assert "'Fishing' is not among the data sets that come with river" in flat(unknown.stderr)
+
+
+def test_the_price_of_electricity_is_played_from_its_file(here):
+    file = Path(samuel.__file__).parents[2] / "shared" / "data" / "electricity.csv.xz"
+    if not file.exists():
+        pytest.skip(f"{file} is not there")
+    words = ("--csv", file, "--target", "class", "--task", "classification", "--rounds", "512")
+    result = call("play", *words, "--method", "samuel-ogd", "--backend", "numpy", "--json")
+    assert result.exit_code == 0, result.output
+    (stream,) = json.loads(result.stdout)["streams"]
+    assert (stream["rounds"], stream["dim"]) == (512, 7)
+    # Guessing loses log 2 a round.
+    assert stream["learners"][0]["total_loss"] < 0.9 * 512 * 0.693
+
+
+def test_streams_are_played_in_processes_of_their_own(here):
+    words = ("--rounds", "256", "--backend", "numpy", "--stream", "two-valleys", "--stream", "quantile")
+    done = command("play", *words, "--method", "samuel", "--jobs", "2", "--json", "--out", str(here / "a.html"))
+    assert done.returncode == 0, done.stderr
+    assert [stream["stream"] for stream in json.loads(done.stdout)["streams"]] == ["two-valleys", "quantile"]
+    assert files(here) == ["a.html"]
 
 
 def test_a_place_where_no_report_can_be_is_refused_before_any_work(here, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,20 +20,19 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from samuel.cli.shared import INTERRUPTED, AsJson, Quiet, app, fail, needs, writable
-from samuel.studies.play.contest import (
-    BACKENDS,
-    FEWEST_ROUNDS,
-    LEARNERS,
-    MOST_DIM,
-    MOST_ROUNDS,
-    STREAMS,
-    Contest,
-    Plan,
-    Report,
-    run,
-    summary,
-)
+from samuel.cli.shared import BAD_INPUT, INTERRUPTED, AsJson, Quiet, app, fail, needs, writable
+from samuel.studies.play import arenas
+from samuel.studies.play.arenas import DEFAULT_STREAMS, ONE_DIMENSION, STREAMS
+from samuel.studies.play.cast import LEARNERS
+from samuel.studies.play.contest import run
+from samuel.studies.play.plan import BACKENDS, FEWEST_ROUNDS, MOST_DIM, MOST_ROUNDS, Plan
+from samuel.studies.play.records import Contest, Report, summary
+
+FEWEST_TABLE_ROUNDS = 64
+TASKS = ("regression", "classification", "quantile")
+WIDE = 140
+"""Columns that the tables need where they are not printed on a terminal."""
+MISSING = {"refuse": "refuse", "skip": "skip", "past-mean": "past mean"}
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the report; folders are made as needed.")]
 
@@ -44,64 +44,204 @@ def _whole(text: str | int) -> int:
         raise typer.BadParameter(f"{text!r} is not a whole number") from None
 
 
+def _number(text: str | float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number") from None
+
+
 @app.command(name="play")
 def play_command(
     stream: Annotated[
         list[str] | None,
-        typer.Option(help=f"What to play: {', '.join(STREAMS)}. Repeat for several.", show_default="all"),
+        typer.Option(
+            help=f"What to play: {', '.join(STREAMS)}. Repeat for several.", show_default=", ".join(DEFAULT_STREAMS)
+        ),
     ] = None,
-    learner: Annotated[
+    method: Annotated[
         list[str] | None,
         typer.Option(
+            "--method",
+            "--learner",
             help=f"Who plays: {', '.join(LEARNERS)}. Repeat for several.",
             show_default="a few that suit the stream",
         ),
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All methods on all streams (of those not named).")] = False,
     rounds: Annotated[
-        int,
-        typer.Option(parser=_whole, metavar="<int>", help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}."),
-    ] = Plan.rounds,
+        int | None,
+        typer.Option(
+            parser=_whole,
+            metavar="<int>",
+            help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}; of a table, the first so many rows.",
+            show_default=f"{Plan.rounds}; all rows of a table",
+        ),
+    ] = None,
     dim: Annotated[
         int | None,
         typer.Option(
             parser=_whole,
             metavar="<int>",
-            help=f"Dimension of the regression, up to {MOST_DIM}.",
+            help=f"Dimension of the decisions, up to {MOST_DIM}; {' and '.join(ONE_DIMENSION)} have one.",
             show_default=str(Plan.dim),
         ),
     ] = None,
     seed: Annotated[
         int,
-        typer.Option(parser=_whole, metavar="<int>", help="The same seed gives the same data of the regression."),
+        typer.Option(parser=_whole, metavar="<int>", help="The same seed gives the same data."),
     ] = Plan.seed,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            parser=_whole,
+            metavar="<int>",
+            help="Play every stream so many times, with other data; means and standard deviations are reported.",
+        ),
+    ] = Plan.seeds,
+    csv: Annotated[
+        Path | None,
+        typer.Option(help="Play on this CSV file (also .gz, .bz2, .xz), row by row.", metavar="FILE"),
+    ] = None,
+    target: Annotated[str, typer.Option(help="The column of the file to forecast.", metavar="COLUMN")] = "",
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help=f"What to do with the table: {', '.join(TASKS)}.", show_default="regression; for river, as it is made"
+        ),
+    ] = None,
+    level: Annotated[
+        float, typer.Option(parser=_number, metavar="<number>", help="Which quantile, between 0 and 1.")
+    ] = 0.5,
+    columns: Annotated[
+        str, typer.Option(help="Learn from these columns only.", metavar="A,B,...", show_default="all")
+    ] = "",
+    drop: Annotated[str, typer.Option(help="Leave these columns out.", metavar="A,B,...", show_default="none")] = "",
+    missing: Annotated[
+        str,
+        typer.Option(help=f"What to do where a value is missing: {', '.join(MISSING)}."),
+    ] = "refuse",
+    river: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Play on a data set that comes with river, such as Phishing. Repeat for several.", metavar="NAME"
+        ),
+    ] = None,
+    radius: Annotated[
+        float | None,
+        typer.Option(
+            parser=_number,
+            metavar="<number>",
+            help="For tables, decisions lie in a ball of this radius.",
+            show_default="10 for classification, else 5",
+        ),
+    ] = None,
     backend: Annotated[
         str,
         typer.Option(help=f"What computes: {', '.join(BACKENDS)}; auto takes JAX for long runs where it is installed."),
     ] = Plan.backend,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            parser=_whole,
+            metavar="<int>",
+            help="How many streams are played at the same time.",
+            show_default="as many as there are cores",
+        ),
+    ] = None,
     out: Out = Path("samuel-play/report.html"),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Let learners play streams of losses, print what each lost, and write a report.
 
-    Learners that need a learning rate get the best of a list in hindsight; SAMUEL is told none.
+    Learners that need a learning rate get the best of a list in hindsight; SAMUEL and its rivals are told none.
 
     Examples:
 
     - `samuel play --stream drift --dim 20 --rounds 8192`
-    - `samuel play --learner samuel --learner adagrad --out mine.html`
-    - `samuel play --json --quiet > results.json`
+    - `samuel play --method samuel --method saol --seeds 5 --out mine.html`
+    - `samuel play --csv electricity.csv.xz --target class --task classification`
+    - `samuel play --all --seeds 5 --rounds 8192 --json > rivals.json`
     """
-    streams = _distinct(stream) or tuple(STREAMS)
-    if dim is not None and streams == ("two-valleys",):
-        raise typer.BadParameter(f"{dim}: two-valleys has one dimension; --dim is for drift.", param_hint="--dim")
-    options: dict[str, Any] = {"rounds": rounds, "seed": seed, "backend": backend}
+    options: dict[str, Any] = {"seed": seed, "seeds": seeds, "backend": backend}
     options |= {} if dim is None else {"dim": dim}
+    streams = _distinct(stream)
+    if everything:
+        streams = streams or (() if csv or river else tuple(STREAMS))
+    elif not streams and not csv and not river:
+        streams = DEFAULT_STREAMS
+    if dim is not None and streams and all(name in ONE_DIMENSION for name in streams):
+        raise typer.BadParameter(
+            f"{dim}: {' and '.join(streams)} {'has' if len(streams) == 1 else 'have'} one dimension; --dim is for the "
+            "other streams.",
+            param_hint="--dim",
+        )
+    if streams and rounds is not None:
+        options["rounds"] = rounds
+    methods = _distinct(method) or (tuple(LEARNERS) if everything else None)
     try:
-        plan = Plan(streams=streams, learners=_distinct(learner) or None, **options)
+        tables = _tables(csv, river, target, task, level, columns, drop, missing, rounds, radius)
+        count = len(streams) + len(tables)
+        if jobs is None:
+            jobs = max(1, min(_cores(), count))
+        plan = Plan(streams=streams, learners=methods, tables=tables, jobs=jobs, **options)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     _play(plan, out, as_json, quiet)
+
+
+def _tables(
+    csv: Path | None,
+    river: list[str] | None,
+    target: str,
+    task: str | None,
+    level: float,
+    columns: str,
+    drop: str,
+    missing: str,
+    rounds: int | None,
+    radius: float | None,
+) -> tuple[arenas.Table, ...]:
+    """The tables that are played on."""
+    if not csv and not river:
+        given = {
+            "--target": target,
+            "--task": task,
+            "--columns": columns,
+            "--drop": drop,
+            "--radius": radius,
+        }
+        for name, value in given.items():
+            if value:
+                raise typer.BadParameter(f"{value}: {name} goes with --csv FILE or --river NAME.", param_hint=name)
+        return ()
+    if csv and not target:
+        raise typer.BadParameter("--csv needs --target COLUMN, the column to forecast.", param_hint="--target")
+    if target and not csv:
+        raise typer.BadParameter(f"{target}: --target goes with --csv FILE.", param_hint="--target")
+    if task is not None and task not in TASKS:
+        raise typer.BadParameter(f"{task!r} is not known: choose from {', '.join(TASKS)}", param_hint="--task")
+    if missing not in MISSING:
+        raise typer.BadParameter(f"{missing!r} is not known: choose from {', '.join(MISSING)}", param_hint="--missing")
+    if rounds is not None and rounds < FEWEST_TABLE_ROUNDS:
+        raise typer.BadParameter(f"{rounds}: at least {FEWEST_TABLE_ROUNDS} rounds are needed", param_hint="--rounds")
+    if radius is not None and not 0 < radius < float("inf"):
+        raise typer.BadParameter(f"{radius:g} is not a positive number", param_hint="--radius")
+    shared: Any = {
+        "task": task,
+        "level": level,
+        "columns": _split(columns) or None,
+        "drop": _split(drop),
+        "missing": MISSING[missing],
+        "rounds": rounds,
+        "radius": radius,
+    }
+    found = [arenas.Table("csv", str(csv), target, **shared)] if csv else []
+    found += [arenas.Table("river", name, **shared) for name in _distinct(river)]
+    return tuple(found)
 
 
 def _play(plan: Plan, out: Path, as_json: bool, quiet: bool) -> None:
@@ -110,6 +250,8 @@ def _play(plan: Plan, out: Path, as_json: bool, quiet: bool) -> None:
     page = _page()
     errors = Console(stderr=True)
     try:
+        for table in plan.tables:
+            _read(table, errors, quiet)
         report = _run(plan, errors, quiet)
         page.save(out, page.render(report))
     except KeyboardInterrupt:
@@ -121,6 +263,18 @@ def _play(plan: Plan, out: Path, as_json: bool, quiet: bool) -> None:
     elif not quiet:
         _print_tables(report)
     typer.echo(f"Report: {out}", err=as_json)
+
+
+def _read(table: arenas.Table, console: Console, quiet: bool) -> None:
+    """Read a table before anything is played; what is wrong with it ends the command."""
+    hidden = quiet or not console.is_terminal
+    try:
+        with Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True, disable=hidden
+        ):
+            arenas.table_arena(table)
+    except (ValueError, FileNotFoundError) as error:
+        fail(f"{error}", BAD_INPUT)
 
 
 def _run(plan: Plan, console: Console, quiet: bool) -> Report:
@@ -139,14 +293,16 @@ def _run(plan: Plan, console: Console, quiet: bool) -> Report:
 
 
 def _print_tables(report: Report) -> None:
-    console = Console()
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a file is as wide as it takes
+        console = Console(highlight=False, width=max(console.width, WIDE))
     for contest in report.contests:
         console.print(_table(contest))
         console.print()
-    short, long = report.contests[0].lengths
     console.print(
-        f"Worst: the largest regret over intervals of {short} and {long} rounds. Bound: the certificate of that "
-        "interval. Rate: the best of a list in hindsight.",
+        "Rate: the best of a list in hindsight; at middle rate: what the middle of the list would have given. Worst: "
+        "the largest regret over intervals of so many rounds. Exponent: the power of the length with which it grows. "
+        "Memory: of the learner's state.",
         style="dim",
     )
 
@@ -156,7 +312,8 @@ def _table(contest: Contest) -> Table:
 
     table = results_table(contest)
     dims = "1 dimension" if contest.dim == 1 else f"{contest.dim} dimensions"
-    title = f"{contest.label}: {contest.rounds} rounds, {dims}"
+    seeds = "" if contest.seeds == 1 else f", {contest.seeds} seeds"
+    title = f"{contest.label}: {contest.rounds} rounds, {dims}{seeds}"
     shown = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for place, head in enumerate(table.short):
         shown.add_column(head, justify="right" if place else "left", no_wrap=not place, vertical="bottom")
@@ -167,6 +324,14 @@ def _table(contest: Contest) -> Table:
 
 def _distinct(names: list[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names or ()))
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _page() -> Any:

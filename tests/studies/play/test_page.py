@@ -7,13 +7,14 @@ import pytest
 
 from samuel.studies.drawing import plotly, round_numbers, save
 from samuel.studies.play import page
-from samuel.studies.play.figures import drawings
-from samuel.studies.tables import Cell, number
+from samuel.studies.play.cast import LEARNERS
+from samuel.studies.play.figures import cumulative_loss, drawings
+from samuel.studies.tables import number
 
 
 def with_totals(contest, **totals):
     """The same contest, had the learners lost so much, and those not named far more."""
-    results = [replace(r, total=totals.get(r.learner.replace("-", "_"), 1000.0)) for r in contest.results]
+    results = [replace(r, totals=(totals.get(r.learner.replace("-", "_"), 1000.0),)) for r in contest.results]
     return replace(contest, results=tuple(results))
 
 
@@ -28,29 +29,98 @@ def test_the_best_of_each_column_is_bold(report):
     assert not losses["best fixed point"].best
 
 
-def test_a_learner_without_a_certificate_shows_none(report):
+def test_the_table_shows_what_a_seed_makes(seeded):
+    contest = seeded.contests[0]
+    table = page.results_table(contest)
+    assert table.heads[2] == "total loss, 2 seeds"
+    for (_, cells), result in zip(table.rows, contest.results, strict=False):
+        assert cells[1].text == f"{number(result.total)} ± {number(result.spread, digits=2)}"
+
+
+def test_the_table_has_a_column_for_every_length_that_fits(report):
+    for contest, lengths in ((report.contests[0], ["64"]),):
+        table = page.results_table(contest)
+        assert [head for head in table.short if head.startswith("worst")] == [f"worst {length}" for length in lengths]
+        assert table.short[-3:] == ("exponent", "µs a round", "memory")
+        for _, cells in table.rows:
+            assert len(cells) == len(table.heads) - 1 == len(table.short) - 1
+
+
+def test_the_table_shows_what_the_middle_of_the_list_of_rates_would_have_given(report):
     contest = report.contests[0]
-    unproved = tuple(replace(worst, certificate=None) for worst in contest.results[0].worst)
-    contest = replace(contest, results=(replace(contest.results[0], worst=unproved), *contest.results[1:]))
-    assert page.results_table(contest).rows[0][1][3] == Cell("–", hint="rounds 128 to 135")
+    cells = dict(page.results_table(contest).rows)
+    ogd = contest.results[0]
+    assert cells["OGD"][2].text == number(dict(ogd.tried)[1.0])
+    assert cells["SAMUEL"][2].text == "–"
+
+
+def test_a_best_rate_at_the_end_of_the_list_is_pointed_out(report):
+    contest = report.contests[0]
+    ended = replace(contest.results[0], rate=8.0)
+    inside = replace(contest.results[0], rate=1.0)
+    for result, hint in ((ended, "at the end of the list: a rate beyond it may be better"), (inside, "")):
+        table = page.results_table(replace(contest, results=(result, *contest.results[1:])))
+        assert table.rows[0][1][0].hint == hint
+
+
+def test_certificates_stand_beside_the_regret_of_the_same_interval(seeded):
+    contest = seeded.contests[0]
+    table = page.certificates_table(contest)
+    assert [name for name, _ in table.rows] == ["FLH", "AFLH", "SAOL", "SAMUEL"]
+    samuel = contest.results[-1].worst_on(64)
+    cells = dict(table.rows)["SAMUEL"]
+    assert [cell.text for cell in cells[:2]] == [number(samuel.first_regret), number(samuel.certificate)]
+    assert cells[0].hint == f"rounds {samuel.first} to {samuel.last}"
+    assert page.certificates_table(replace(contest, results=contest.results[:1])) is None
 
 
 def test_findings_are_true_when_samuel_loses_and_when_it_wins(report):
     contest = report.contests[1]
     loses = page.findings(with_totals(contest, ogd=10.0, ogd_sqrt=80.0, adagrad=90.0, samuel=20.0, samuel_ogd=30.0))
     assert loses[0].startswith("Lowest total loss: 10.0, by OGD with rate ")
-    assert "loses 20.0: 2.00 times as much as OGD" in loses[1]
+    assert loses[1].startswith("Of the others that are not told a rate either, SAOL")
+    assert "loses 20.0: 2.00 times as much as OGD" in loses[2]
     wins = page.findings(with_totals(contest, ogd=40.0, ogd_sqrt=80.0, adagrad=90.0, samuel=30.0, samuel_ogd=20.0))
     assert wins[0].startswith("Lowest total loss: 20.0, by SAMUEL (OGD, 8 rates).")
-    assert "SAMUEL, which is not told what rate to use, loses 30.0" in wins[1]
-    assert "SAMUEL (OGD, 8 rates), which is not told what rate to use, loses 20.0: 2.00 times less than OGD" in wins[2]
+    assert "SAMUEL, which is not told what rate to use, loses 30.0" in wins[2]
+    assert "SAMUEL (OGD, 8 rates), which is not told what rate to use, loses 20.0: 2.00 times less than OGD" in wins[3]
+
+
+def test_findings_about_negative_losses_are_differences_and_not_ratios(report):
+    contest = report.contests[1]
+    said = page.findings(with_totals(contest, ogd=-40.0, samuel=-30.0, samuel_ogd=-50.0))
+    assert "SAMUEL, which is not told what rate to use, loses −30.0: 10.0 more than OGD" in said[2]
+    assert "loses −50.0: 10.0 less than OGD" in said[3]
 
 
 def test_findings_name_every_form_of_samuel_and_not_only_the_best(report):
     for contest in report.contests:
-        forms = [result.label for result in contest.results if result.learner.startswith("samuel")]
-        sentences = page.findings(contest)[1:]
+        forms = [result.label for result in contest.results if result.family == "samuel"]
+        sentences = [sentence for sentence in page.findings(contest) if ", which is not told" in sentence]
         assert [sentence.partition(", which")[0] for sentence in sentences] == forms
+
+
+def test_findings_say_who_is_best_on_the_worst_interval_and_where_samuel_stands(report):
+    contest = report.contests[1]
+
+    def with_regrets(**regrets):
+        results = [
+            replace(
+                r,
+                worst=tuple(
+                    replace(w, regret=regrets.get(r.learner.replace("-", "_"), 50.0)) if w.length == 64 else w
+                    for w in r.worst
+                ),
+            )
+            for r in contest.results
+        ]
+        return page.findings(replace(contest, results=tuple(results)))[-1]
+
+    assert with_regrets(saol=1.0, ogd=2.0, samuel=3.0) == (
+        "Smallest worst regret on 64 rounds: 1.00, by SAOL; the best form of SAMUEL, SAMUEL, is number 3 of 8 with "
+        "3.00."
+    )
+    assert with_regrets(saol=2.0, samuel=1.0) == "Smallest worst regret on 64 rounds: 1.00, by SAMUEL."
 
 
 def test_findings_need_no_rival(report):
@@ -60,16 +130,31 @@ def test_findings_need_no_rival(report):
     assert "Highest" not in page.findings(alone)[0]
 
 
-def test_every_figure_has_a_description_and_a_caption(report):
-    for contest in report.contests:
+def test_every_figure_has_a_description_and_a_caption(report, seeded):
+    for contest in (*report.contests, *seeded.contests[1:]):
         drawn = drawings(contest)
         assert len({drawing.name for drawing in drawn}) == len(drawn)
         for drawing in drawn:
             assert drawing.alt.endswith(".")
             assert drawing.caption.endswith(".")
-            axes = drawing.figure.layout
-            assert axes.xaxis.title.text
-            assert axes.yaxis.title.text
+            axes = drawing.figure.layout.to_plotly_json()
+            for kind in ("xaxis", "yaxis"):
+                assert any(name.startswith(kind) and axis["title"].get("text") for name, axis in axes.items())
+
+
+def test_of_many_learners_the_best_of_each_family_are_drawn_at_first(seeded):
+    contest = seeded.contests[0]
+    many = tuple(
+        replace(result, learner=name, label=name, family=LEARNERS[name].family, totals=(float(place),))
+        for place, (name, result) in enumerate(zip(LEARNERS, 4 * contest.results, strict=False))
+    )
+    drawing = cumulative_loss(replace(contest, results=many))
+    drawn = {trace.name for trace in drawing.figure.data if trace.visible != "legendonly"}
+    assert len(drawing.figure.data) == len(many) + 1
+    assert drawn == {
+        "ogd", "ogd-sqrt", "hedge", "fixed-share", "flh", "aflh", "samuel", "samuel-full-matrix", "best fixed point",
+    }  # fmt: skip
+    assert f"{len(many) - 8} learners are hidden at first" in drawing.caption
 
 
 def test_a_learner_keeps_its_colour_in_every_figure(report):

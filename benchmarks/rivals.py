@@ -1,0 +1,116 @@
+"""How much faster is a compiled run than the same learner driven round by round in Python, for every method?
+
+    python benchmarks/rivals.py [--json FILE] [--rounds ROUNDS] [--method NAME]...
+
+One core, one stream (regression, d = 10), float64, every method as it comes. By hand means what a user would write:
+`predict`, the gradient, `update`. Compiled is `play(..., backend="jax")` without the time that compiling takes. Both
+play the same rounds, and their total losses are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+# One core, before any numerical library starts its threads.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import numpy as np
+
+from samuel.online import Ball, DriftingRegression, Learner, Recorded, SquaredLoss, play
+from samuel.studies.play.cast import LEARNERS, Contestant
+
+DIM = 10
+DOMAIN = Ball(2.0)
+ROUNDS = 10_000
+WANTED = 10.0
+"""How many times faster every rival is to be."""
+
+
+def by_hand(learner: Learner, features: np.ndarray, targets: np.ndarray) -> float:
+    """A learner driven round by round; its total loss."""
+    total = 0.0
+    for a, y in zip(features, targets, strict=True):
+        error = a @ learner.predict() - y
+        total += error * error
+        learner.update(2 * error * a)
+    return total
+
+
+def fastest(run, repeats: int) -> tuple[float, float]:
+    """Seconds of the fastest of several runs, and what the last one returned."""
+    times, value = [], 0.0
+    for _ in range(repeats):
+        began = time.perf_counter()
+        value = run()
+        times.append(time.perf_counter() - began)
+    return min(times), value
+
+
+def measure(contestant: Contestant, features: np.ndarray, targets: np.ndarray, repeats: int) -> dict:
+    """Microseconds a round in both ways, and their ratio."""
+    stream = Recorded(SquaredLoss(), (features, targets))
+
+    def fresh() -> Learner:
+        return contestant.make(DIM, DOMAIN, contestant.middle_rate)
+
+    def compiled() -> float:
+        return float(play(fresh(), stream, record="losses", backend="jax", progress=False).losses.sum())
+
+    began = time.perf_counter()
+    compiled()
+    first = time.perf_counter() - began
+    fast, total = fastest(compiled, repeats)
+    slow, same = fastest(lambda: by_hand(fresh(), features, targets), max(1, repeats - 1))
+    if not np.isclose(total, same, rtol=1e-3):
+        print(f"{contestant.name}: {total} compiled, {same} by hand", file=sys.stderr)
+    return {
+        "method": contestant.name,
+        "family": contestant.family,
+        "microseconds_by_hand": 1e6 * slow / len(features),
+        "microseconds_compiled": 1e6 * fast / len(features),
+        "times_faster": slow / fast,
+        "seconds_to_compile": first - fast,
+        "total_loss_compiled": total,
+        "total_loss_by_hand": same,
+    }
+
+
+def main() -> None:
+    """Print the table; `--json FILE` keeps it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of each run (10,000)")
+    parser.add_argument("--repeats", type=int, default=3, help="compiled runs, the fastest of which counts (3)")
+    parser.add_argument("--method", action="append", choices=LEARNERS, metavar="NAME", help="only these")
+    options = parser.parse_args()
+    features, targets = DriftingRegression(DIM, period=983).data(0, options.rounds)
+    print(f"{'method':<20} {'by hand, us':>12} {'compiled, us':>13} {'times faster':>13} {'compiling, s':>13}")
+    rows = []
+    for name in options.method or LEARNERS:
+        row = measure(LEARNERS[name], features, targets, options.repeats)
+        rows.append(row)
+        short = "" if row["times_faster"] >= WANTED or row["family"] == "single" else f"   below {WANTED:g}"
+        print(
+            f"{name:<20} {row['microseconds_by_hand']:>12.1f} {row['microseconds_compiled']:>13.2f} "
+            f"{row['times_faster']:>13.1f} {row['seconds_to_compile']:>13.1f}{short}",
+            flush=True,
+        )
+    if options.json:
+        machine = f"{platform.machine()}, 1 core"
+        report = {"date": str(date.today()), "machine": machine, "rounds": options.rounds, "dim": DIM, "methods": rows}
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

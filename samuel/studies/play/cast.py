@@ -1,0 +1,304 @@
+"""Who can take part in a contest, by name, and how each is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from samuel.core import Feedback
+from samuel.core.arrays import Array, constant
+from samuel.online import (
+    AFLH,
+    CBCE,
+    FLH,
+    OGD,
+    SACS,
+    SAOL,
+    Adadelta,
+    Adagrad,
+    AdagradFull,
+    Adam,
+    Base,
+    Domain,
+    FixedShare,
+    Hedge,
+    Learner,
+    ParameterFree,
+    RMSprop,
+    Samuel,
+    Single,
+)
+from samuel.online.ensemble import default_learning_rates
+from samuel.online.learner import Info, Pace
+from samuel.online.rivals.rival import rival_experts
+from samuel.online.single import SingleRule, SingleState
+
+RATES = tuple(2.0**power for power in range(-4, 4))
+"""What is tried for a learner that needs a learning rate; the best one in hindsight plays."""
+SMALL_RATES = tuple(2.0**power for power in range(-8, 0))
+"""The same for learners that step by about their rate in every coordinate, however small the gradient is."""
+
+LARGE_RATES = tuple(2.0**power for power in range(0, 8))
+"""The same for Adadelta, whose steps begin very small."""
+
+Family = Literal["single", "experts", "strongly adaptive", "samuel"]
+FAMILIES: dict[Family, str] = {
+    "single": "one learner",
+    "experts": "fixed experts",
+    "strongly adaptive": "rivals",
+    "samuel": "SAMUEL",
+}
+"""The families of learners, and what the page calls them."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A learner that can take part: a name, and how it is made for a stream.
+
+    Attributes:
+        name: what it is called on the command line.
+        label: what it is called in tables and figures.
+        about: what it is, in one sentence.
+        family: a key of `FAMILIES`.
+        make: `make(dim, domain, rate, **options)` makes a fresh learner; learners without a rate ignore it.
+        base: for learners that need a rate, what is played with it.
+        rates: the rates that are tried; the best in hindsight plays.
+    """
+
+    name: str
+    label: str
+    about: str
+    family: Family
+    make: Callable[..., Learner]
+    base: Base | None = None
+    rates: tuple[float, ...] = ()
+
+    @property
+    def tuned(self) -> bool:
+        """Whether it needs a learning rate, and so gets the best of a list in hindsight."""
+        return bool(self.rates)
+
+    @property
+    def middle_rate(self) -> float | None:
+        """The rate in the middle of the list: what someone might have taken who does not know the best."""
+        return self.rates[len(self.rates) // 2] if self.rates else None
+
+
+def _tuned(name: str, label: str, about: str, base: Base, rates: tuple[float, ...] = RATES) -> Contestant:
+    def make(dim: int, domain: Domain, rate: float, **options: Any) -> Learner:
+        return Single(replace(base, learning_rate=rate), dim, domain, **options)
+
+    return Contestant(name, label, about, "single", make, base, rates)
+
+
+def _as_it_comes(kind: Callable[..., Learner], **settings: Any) -> Callable[..., Learner]:
+    return lambda dim, domain, rate, **options: kind(dim, domain, **settings, **options)
+
+
+def _ogd_inverse(dim: int, domain: Domain, rate: float | None, **options: Any) -> Learner:
+    return Single(OGD(1.0, "inverse"), dim, domain, **options)
+
+
+def _scale_free(dim: int, domain: Domain, rate: float | None, **options: Any) -> Learner:
+    (base,) = rival_experts(None, None, None, domain, dim)
+    return Single(base, dim, domain, **options)
+
+
+def _over_adagrad(kind: Callable[..., Learner]) -> Callable[..., Learner]:
+    def make(dim: int, domain: Domain, rate: float | None, **options: Any) -> Learner:
+        rates = default_learning_rates(Adagrad(), domain, dim)
+        return kind(dim, domain, base=Adagrad(), learning_rates=rates, **options)
+
+    return make
+
+
+_FAVOUR_SMALL = tuple(rate**-0.5 for rate in RATES)
+
+LEARNERS: dict[str, Contestant] = {
+    contestant.name: contestant
+    for contestant in (
+        _tuned("ogd", "OGD", "Gradient descent with a constant rate.", OGD()),
+        _tuned("ogd-sqrt", "OGD, rate/√t", "Gradient descent with rates that fall as 1/√t.", OGD(schedule="sqrt")),
+        Contestant(
+            "ogd-inverse",
+            "OGD, 1/t",
+            "Gradient descent with the rates 1/t of the paper's example.",
+            "single",
+            _ogd_inverse,
+        ),
+        Contestant(
+            "scale-free",
+            "Scale-free OGD",
+            "Gradient descent with steps over the root of all squared gradients so far, and the rate that fits the "
+            "domain: what the rivals run on every block.",
+            "single",
+            _scale_free,
+        ),
+        _tuned("adagrad", "Adagrad", "Adagrad with one rate for the whole run.", Adagrad()),
+        _tuned("adagrad-full", "Adagrad, matrix", "Adagrad with the full matrix.", AdagradFull()),
+        _tuned("adam", "Adam", "Adam with one rate for the whole run.", Adam(), SMALL_RATES),
+        _tuned("rmsprop", "RMSprop", "RMSprop with one rate for the whole run.", RMSprop(), SMALL_RATES),
+        _tuned("adadelta", "Adadelta", "Adadelta with a factor on its steps.", Adadelta(), LARGE_RATES),
+        Contestant(
+            "hedge",
+            "Hedge",
+            "Hedge over Adagrad with six rates (over the corners of a simplex): good over the whole run only.",
+            "experts",
+            _as_it_comes(Hedge),
+        ),
+        Contestant(
+            "fixed-share",
+            "Fixed share",
+            "Hedge that gives a share of the weight back to all experts in every round.",
+            "experts",
+            _as_it_comes(FixedShare),
+        ),
+        Contestant(
+            "fixed-share-past",
+            "Fixed share, past",
+            "Fixed share that gives back to experts as they were weighed in the past.",
+            "experts",
+            _as_it_comes(FixedShare, past=True),
+        ),
+        Contestant(
+            "flh",
+            "FLH",
+            "Follow the leading history: a new expert every 8 rounds, none ever dropped.",
+            "strongly adaptive",
+            _as_it_comes(FLH),
+        ),
+        Contestant(
+            "aflh",
+            "AFLH",
+            "Follow the leading history, with all but a logarithm of the experts dropped.",
+            "strongly adaptive",
+            _as_it_comes(AFLH),
+        ),
+        Contestant(
+            "saol",
+            "SAOL",
+            "Strongly adaptive online learner: a rate of the weights for every length of blocks.",
+            "strongly adaptive",
+            _as_it_comes(SAOL),
+        ),
+        Contestant(
+            "saol-cold",
+            "SAOL, cold",
+            "SAOL whose newborns start at the domain's centre, as first published.",
+            "strongly adaptive",
+            _as_it_comes(SAOL, newborns="cold"),
+        ),
+        Contestant(
+            "cbce",
+            "CBCE",
+            "Coin betting for changing environments.",
+            "strongly adaptive",
+            _as_it_comes(CBCE),
+        ),
+        Contestant(
+            "saol-adagrad",
+            "SAOL (Adagrad)",
+            "SAOL over the experts of SAMUEL, Adagrad with rates that fit the domain: only the weights differ.",
+            "strongly adaptive",
+            _over_adagrad(SAOL),
+        ),
+        Contestant(
+            "cbce-adagrad",
+            "CBCE (Adagrad)",
+            "CBCE over the experts of SAMUEL, Adagrad with rates that fit the domain: only the weights differ.",
+            "strongly adaptive",
+            _over_adagrad(CBCE),
+        ),
+        Contestant(
+            "sacs",
+            "SACS",
+            "Weights by AdaNormalHedge on blocks of which every other one is left out.",
+            "strongly adaptive",
+            _as_it_comes(SACS),
+        ),
+        Contestant(
+            "parameter-free",
+            "Parameter-free",
+            "No experts: every level of blocks corrects the one above by a bet of its own.",
+            "strongly adaptive",
+            _as_it_comes(ParameterFree),
+        ),
+        Contestant(
+            "samuel",
+            "SAMUEL",
+            "SAMUEL as it comes, over Adagrad with rates that fit the domain; newborns inherit.",
+            "samuel",
+            _as_it_comes(Samuel),
+        ),
+        Contestant(
+            "samuel-full-matrix",
+            "SAMUEL, matrix",
+            "SAMUEL over Adagrad with the full matrix.",
+            "samuel",
+            _as_it_comes(Samuel, base=AdagradFull()),
+        ),
+        Contestant(
+            "samuel-ogd",
+            "SAMUEL (OGD, 8 rates)",
+            "SAMUEL over gradient descent with every rate that OGD is tuned over; nobody tells it which is best. "
+            "So wide a list starts with a prior of rate^(-1/2), and newborns inherit.",
+            "samuel",
+            _as_it_comes(Samuel, base=OGD(), learning_rates=RATES, prior=_FAVOUR_SMALL, newborns="inherit"),
+        ),
+        Contestant(
+            "samuel-ogd-equal",
+            "SAMUEL (OGD, equal)",
+            "The same list of rates with equal weights at birth, and newborns that start afresh.",
+            "samuel",
+            _as_it_comes(Samuel, base=OGD(), learning_rates=RATES, newborns="warm"),
+        ),
+        Contestant(
+            "samuel-cold",
+            "SAMUEL, cold",
+            "SAMUEL whose newborns start at the domain's centre.",
+            "samuel",
+            _as_it_comes(Samuel, newborns="cold"),
+        ),
+        Contestant(
+            "samuel-warm",
+            "SAMUEL, warm",
+            "SAMUEL whose newborns start at the decision, with the weight of a beginner.",
+            "samuel",
+            _as_it_comes(Samuel, newborns="warm"),
+        ),
+    )
+}
+"""Who can take part, by name."""
+
+
+@dataclass(frozen=True)
+class _SweepRule(SingleRule):
+    """A base learner whose rate is another one in every stream."""
+
+    learning_rates: tuple[float, ...]
+
+    def advance(
+        self, state: SingleState, feedback: Feedback, chance: Array | None, record: bool, pace: Pace = "careful"
+    ) -> tuple[SingleState, Info]:
+        rates = constant(np.asarray(self.learning_rates)[:, None], state.decision)
+        gradient = feedback.expert_gradients[..., 0, 0, :]
+        points, memory, _ = self.base.step(state.decision, state.memory, gradient, rates, self.domain)
+        return SingleState(state.round + 1, points, memory), {}
+
+
+def sweep(contestant: Contestant, dim: int, domain: Domain, seeds: int) -> Learner:
+    """A learner with each of its rates at once: for every rate so many streams, one after the other.
+
+    All rates in one run take hardly longer than one, since a round of a simple learner is mostly overhead.
+
+    >>> from samuel.online import Ball
+    >>> sweep(LEARNERS["ogd"], dim=2, domain=Ball(1.0), seeds=3).streams
+    24
+    """
+    if contestant.base is None:
+        raise ValueError(f"{contestant.name} has no learning rate to sweep")
+    rates = tuple(rate for rate in contestant.rates for _ in range(seeds))
+    return Learner(_SweepRule(dim, domain, contestant.base, rates), streams=len(rates))
