@@ -213,6 +213,20 @@ LEARNERS: dict[str, Contestant] = {
             _over_adagrad(CBCE),
         ),
         Contestant(
+            "sacs-adagrad",
+            "SACS (Adagrad)",
+            "SACS over the experts of SAMUEL, Adagrad with rates that fit the domain: only weights and blocks differ.",
+            "strongly adaptive",
+            _over_adagrad(SACS),
+        ),
+        Contestant(
+            "aflh-adagrad",
+            "AFLH (Adagrad)",
+            "AFLH over the experts of SAMUEL, Adagrad with rates that fit the domain: only weights and blocks differ.",
+            "strongly adaptive",
+            _over_adagrad(AFLH),
+        ),
+        Contestant(
             "sacs",
             "SACS",
             "Weights by AdaNormalHedge on blocks of which every other one is left out.",

@@ -49,6 +49,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "saol": {"color": "#cc79a7", "dash": "solid", "width": 2},
     "saol-cold": {"color": "#cc79a7", "dash": "dot", "width": 2},
     "saol-adagrad": {"color": "#cc79a7", "dash": "longdash", "width": 2},
+    "sacs-adagrad": {"color": "#cc79a7", "dash": "longdashdot", "width": 3},
+    "aflh-adagrad": {"color": "#cc79a7", "dash": "2px 4px", "width": 3},
     "cbce-adagrad": {"color": "#cc79a7", "dash": "longdashdot", "width": 2},
     "cbce": {"color": "#cc79a7", "dash": "dash", "width": 2},
     "sacs": {"color": "#cc79a7", "dash": "dashdot", "width": 2},
