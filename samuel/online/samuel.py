@@ -233,7 +233,8 @@ class Samuel(Learner):
         Q: how many step sizes the weights are kept with; see `samuel.core.weights.number_of_rates`.
         prior: weight of every learner of a slot at birth; equal by default.
         newborns: "inherit" (start at the mean of the block that ended, take over its weight and add the prior),
-            "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior).
+            "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). Where
+            feedback comes many rounds late, "warm" is better: what went too far is not handed on.
         combine: "average" (for convex losses), "sample" or "best".
         feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
             and gradient).

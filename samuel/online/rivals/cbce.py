@@ -58,6 +58,9 @@ class CBCE(Rival):
         g = r if w > 0 else max(r, 0),   w = (sum g) / (n + 1) * (1 + sum g w),   p_J ~ pi_J max(w_J, 0)
         pi_J ~ 1 / (J1^2 (1 + floor(log2 J1))),   p = pi where every w is 0 or less
 
+    What counts depends on whether a weight is 0 or just above it, so that rounding can change decisions: long runs that
+    are compiled and runs by hand may differ by a percent of their loss.
+
     Regret on any interval: `O(sqrt(|I| log T))` for gains in [-1, 1]: a factor `sqrt(log T)` less than SAOL (Jun,
     Orabona, Wright and Willett 2017).
 

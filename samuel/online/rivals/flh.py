@@ -94,8 +94,9 @@ class FLH(HistoryFollower):
 
         p_i ~ p_i exp(a r_i),   then the newcomer gets 1/m and the others are scaled by 1 - 1/m
 
-    Regret on any interval: `O(log^2 T)` for exp-concave losses with `a` their exp-concavity; `O(sqrt(T log T))` for
-    convex ones with `a = T^(-1/2)`, which on short intervals says little (Hazan and Seshadhri 2007). A round takes
+    Regret on any interval, beside that of the base learner: `O(log T)` for exp-concave losses with `a` their
+    exp-concavity; `O(sqrt(T) log T)` for convex ones with `a = T^(-1/2)`, which on short intervals says little (Hazan
+    and Seshadhri 2007). A round takes
     time and memory in proportion to the number of experts so far: `AFLH` prunes them.
 
     Args:
