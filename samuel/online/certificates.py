@@ -187,7 +187,7 @@ def _certify_tile(trace: Trace, tile: Tile, comparison: Comparison, trivial: flo
     if tile.slot is None:
         return TileCertificate(tile, None, trivial, trivial, ANY_POINT)
     base = base_bounds(trace, tile, comparison)
-    if trace.gains is None and not hasattr(trace.rule, "Q"):  # a base learner on its own is its only expert
+    if not hasattr(trace.rule, "experts"):  # a base learner on its own is its only expert
         gains = limits = np.zeros(1)
     else:
         gains, limits = tile_gains(trace, tile)

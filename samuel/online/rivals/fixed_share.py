@@ -28,6 +28,12 @@ class FixedShareRule(FixedExpertsRule):
         equal = namespace(like).zeros_like(like) + 1 / len(self.experts)
         return equal, equal
 
+    def rescaled(self, weights: Weights, factor: Array) -> Weights:
+        # Shares are exponentials of sums of gains, so that smaller sums are powers of the shares.
+        xp = namespace(weights[0])
+        tempered = weights[0] ** factor
+        return tempered / xp.sum(tempered, axis=(-2, -1), keepdims=True), weights[1]
+
     def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
         xp = namespace(gains)
         shares, mean = weights

@@ -49,6 +49,9 @@ class HedgeRule(FixedExpertsRule):
     def born(self, like: Array, t: Array | int) -> Weights:
         return (namespace(like).zeros_like(like),)
 
+    def rescaled(self, weights: Weights, factor: Array) -> Weights:
+        return (weights[0] * factor,)
+
     def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
         return (weights[0] + gains,)
 
@@ -138,7 +141,7 @@ class Hedge(FixedExperts):
     >>> for _ in range(10):
     ...     learner.update([1.0, 0.0, 0.5])  # the losses of three experts
     >>> learner.predict().round(2)
-    array([0.  , 0.94, 0.06])
+    array([0.01, 0.92, 0.08])
     """
 
     def __init__(

@@ -74,6 +74,13 @@ class RivalRule(EnsembleRule):
         """The weights once the newborns of a round are there; most rivals leave them as they are."""
         return weights
 
+    def rescaled(self, weights: Weights, factor: Array) -> Weights:
+        """The weights when the unit of gains has grown, where they come of sums of gains that are kept.
+
+        `factor` is the old unit over the new one, 1 in most rounds; `(..., 1, 1)`.
+        """
+        return weights
+
     def prior(self, weights: Weights, running: Array) -> Array:
         """What counts where all weights are 0; equal shares by default."""
         return running
@@ -126,7 +133,11 @@ class RivalRule(EnsembleRule):
         rounding = feedback.rounding(state.decision)[..., None, None]
         used, bound = self.scaled(xp.where(counted & (xp.abs(gains) > rounding), gains, 0.0), state.bound)
         t = state.round + 1
-        weights = self.judge(state.weights, used, counted, t)
+        weights = state.weights
+        if self.bound == 0:
+            grown = xp.where(bound > 0, state.bound / xp.where(bound > 0, bound, 1.0), 1.0)
+            weights = self.rescaled(weights, grown[..., None, None])
+        weights = self.judge(weights, used, counted, t)
         points, memory, error = self.take_steps(state, feedback)
         after = state._replace(round=t, points=points, memory=memory, weights=weights, bound=bound)
         running = self._running(state.p, t)

@@ -20,6 +20,10 @@ class SacsRule(RivalRule):
         nothing = namespace(like).zeros_like(like)
         return nothing, nothing
 
+    def rescaled(self, weights: Weights, factor: Array) -> Weights:
+        total, size = weights
+        return total * factor, size * factor
+
     def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
         total, size = weights
         return total + gains, size + abs(gains)

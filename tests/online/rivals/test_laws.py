@@ -83,6 +83,21 @@ def test_the_measured_certificate_holds_for_the_rivals_decisions_too(name, gradi
         assert certificate.guaranteed == np.inf
 
 
+@pytest.mark.parametrize("name", WEIGHING)
+def test_what_was_learned_on_a_tiny_scale_does_not_stand_against_what_comes_after(name):
+    # A thousand rounds in which the first expert is better by a millionth, then as many in which the other is by 1.
+    losses = np.zeros((2000, 2))
+    losses[:1000, 1], losses[1000:, 0] = 1e-6, 1.0
+    assert play(WEIGHING[name](2, Simplex()), losses, backend="numpy", record="losses").losses.sum() < 60
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_a_certificate_needs_the_gains_on_record(name):
+    trace = play(WEIGHING[name](2, Ball(1.0)), np.ones((20, 2)), backend="numpy", record="decisions")
+    with pytest.raises(ValueError, match="record='all'"):
+        trace.certificate()
+
+
 def test_a_rival_over_one_expert_is_that_expert():
     gradients = np.random.default_rng(0).normal(size=(50, 2))
     alone = play(Single(OGD(0.1), 2, Ball(1.0)), gradients, backend="numpy").decisions
