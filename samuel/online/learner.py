@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from samuel.core import Feedback, Full, Linear, Loss
+from samuel.core import Feedback, Full, Linear, Loss, NoHealthyExpert
 from samuel.core.arrays import Array
 from samuel.online.domains import Domain, Free
 
@@ -211,6 +211,7 @@ class Learner:
         Raises:
             ValueError: for feedback of the wrong kind or shape, numbers that are not finite, an unknown ticket
                 or a round past the horizon. The learner is unchanged then.
+            NoHealthyExpert: if no expert is left whose numbers are finite. The learner is unchanged then, too.
         """
         rule = self.rule
         t = self._state.round
@@ -233,12 +234,13 @@ class Learner:
         try:
             with np.errstate(all="ignore"):  # an expert may diverge: it is taken out, and that is no one's concern
                 after, info = rule.advance(state, feedback, chance, self._record is not None)
+            if not np.all(info.pop("healthy", True)):
+                raise NoHealthyExpert(f"in round {t} a stream has no expert left whose numbers are finite")
         except BaseException:
             if undo is not None:
                 self._random.bit_generator.state = undo
             raise
         if self._record is not None:
-            info.pop("healthy", None)
             late = np.sum(slope * (played - state.decision), axis=-1)
             value = np.broadcast_to(value, self._shape[:-1])
             entry = {"decision": played, "gradient": slope, "loss": value, **info}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from samuel.core.arrays import Array, namespace
+from samuel.core.arrays import Array, at_least, namespace
 from samuel.online.domains import Domain
 from samuel.online.rivals.hedge import FixedExperts, FixedExpertsRule
 from samuel.online.rivals.rival import Weights, normalised, power
@@ -37,7 +37,8 @@ class FixedShareRule(FixedExpertsRule):
     def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
         xp = namespace(gains)
         shares, mean = weights
-        # Relative to the largest gain, so that not all of the shares can vanish.
+        # Relative to the largest gain, and no share quite 0: so not all of them can vanish, and each can come back.
+        shares = at_least(shares, float(xp.finfo(shares.dtype).tiny))
         posterior = shares * normalised(self.rate_at(t, gains) * gains, running)
         posterior = posterior / xp.sum(posterior, axis=(-2, -1), keepdims=True)
         share = power(t + 1, -1.0, gains) if self.share < 0 else self.share

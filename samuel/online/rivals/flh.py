@@ -21,8 +21,6 @@ class FlhRule(RivalRule):
     """Rounds between two newcomers."""
     rate: float = 0.0
     """`a`; 0 for one that falls as `t^(-1/2)`."""
-    raw: bool = False
-    """Whether gains are taken as they are, not on a scale of their own."""
 
     @property
     def rhythm(self) -> int:
@@ -31,9 +29,6 @@ class FlhRule(RivalRule):
 
     def born(self, like: Array, t: Array | int) -> Weights:
         return (namespace(like).zeros_like(like),)  # a newcomer's share is given by `settled`
-
-    def scaled(self, gains: Array, bound: Array) -> tuple[Array, Array]:
-        return (gains, bound) if self.raw else super().scaled(gains, bound)
 
     def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
         rate = self.rate or power(t, -0.5, gains)
@@ -79,6 +74,11 @@ class HistoryFollower(Rival):
                 )
             if horizon is not None:
                 raise ValueError(f"give exp_concavity={exp_concavity!r} or horizon={horizon}, not both")
+            if options.get("gradient_bound") is not None:
+                raise ValueError(
+                    f"gradient_bound={options['gradient_bound']!r} has no use with exp_concavity={exp_concavity!r}: "
+                    "gains are then taken as they are"
+                )
             settings |= {"rate": positive("exp_concavity", exp_concavity), "raw": True}
         elif horizon is None:
             assumptions = (HORIZON,)

@@ -121,7 +121,7 @@ class ParameterFreeRule(Rule):
     ) -> tuple[ParameterFreeState, Info]:
         xp = namespace(state.decision)
         gradient = feedback.expert_gradients[..., 0, 0, :]
-        bound = xp.maximum(state.bound, xp.sqrt(xp.sum(gradient * gradient, axis=-1)))
+        bound = xp.maximum(state.bound, _length(gradient))
         passed = self._pass_up(state, gradient / xp.where(bound > 0, bound, 1.0)[..., None])
         slope = xp.sum(passed * state.direction, axis=-1)
         above = xp.concat([state.held[..., 1:, :], state.anchor[..., None, :]], axis=-2) - state.anchor[..., None, :]
@@ -209,6 +209,14 @@ class ParameterFreeRule(Rule):
     def _longest(self) -> float:
         """How long a level's own step can be."""
         return self.domain.diameter(self.dim) if self.domain.bounded else 1e15
+
+
+def _length(gradient: Array) -> Array:
+    """The Euclidean norm of numbers that may be too large or too small to be squared."""
+    xp = namespace(gradient)
+    largest = xp.max(xp.abs(gradient), axis=-1)
+    scaled = gradient / xp.where(largest > 0, largest, 1.0)[..., None]
+    return largest * xp.sqrt(xp.sum(scaled * scaled, axis=-1))
 
 
 class ParameterFree(Learner):

@@ -37,6 +37,8 @@ class RivalState(NamedTuple):
     weights: Weights
     p: Array
     """The weight of every expert in the decision, shape `(..., slots, experts)`; 0 where no block is running."""
+    fit: Array
+    """Which experts have finite numbers, `(..., slots, experts)`; the others have no say until their slot restarts."""
     bound: Array
     """The largest gain so far in absolute value, or the one known beforehand, shape `(...)`."""
 
@@ -50,6 +52,8 @@ class RivalRule(EnsembleRule):
     """
 
     bound: float = 0.0
+    raw: bool = False
+    """Whether gains are taken as they are, not on a scale of their own."""
 
     @abstractmethod
     def born(self, like: Array, t: Array | int) -> Weights:
@@ -88,6 +92,8 @@ class RivalRule(EnsembleRule):
     def scaled(self, gains: Array, bound: Array) -> tuple[Array, Array]:
         """Gains on the scale that `judge` takes, and the bound after them."""
         xp = namespace(gains)
+        if self.raw:
+            return gains, bound
         if self.bound > 0:
             return xp.clip(gains / self.bound, -1.0, 1.0), bound
         bound = xp.maximum(bound, xp.max(xp.abs(gains), axis=(-2, -1)))
@@ -102,7 +108,8 @@ class RivalRule(EnsembleRule):
         running = self._running(like, 0)
         weights = self.settled(self.born(like, 0), running, self._starts(like, 0), 0)
         bound = xp.zeros_like(zero[..., 0]) + self.bound
-        state = RivalState(0, decision, points, self.fresh(points), weights, like, bound)
+        fit = xp.ones(like.shape, dtype=xp.bool)
+        state = RivalState(0, decision, points, self.fresh(points), weights, like, fit, bound)
         return self._decided(state, running)
 
     def first_points(self, decision: Array, slots: int) -> Array:
@@ -120,7 +127,8 @@ class RivalRule(EnsembleRule):
             xp.concat(pair, axis=-2) for pair in zip(state.weights, self.born(room, state.round), strict=True)
         )
         p = xp.concat([state.p, xp.zeros_like(room)], axis=-2)
-        return state._replace(points=points, memory=memory, weights=weights, p=p)
+        fit = xp.concat([state.fit, xp.ones(room.shape, dtype=xp.bool)], axis=-2)
+        return state._replace(points=points, memory=memory, weights=weights, p=p, fit=fit)
 
     def advance(
         self, state: RivalState, feedback: Feedback, chance: Array | None, record: bool, pace: Pace = "careful"
@@ -128,7 +136,8 @@ class RivalRule(EnsembleRule):
         xp = namespace(state.points)
         running = self._running(state.p, state.round)
         gains = feedback.gains(state.decision, state.points)
-        counted = running & xp.isfinite(gains)
+        finite = xp.isfinite(gains)
+        counted = running & state.fit & finite
         # An expert that stands where the decision is has a gain of 0, and what rounding makes of it is no gain.
         rounding = feedback.rounding(state.decision)[..., None, None]
         used, bound = self.scaled(xp.where(counted & (xp.abs(gains) > rounding), gains, 0.0), state.bound)
@@ -139,7 +148,9 @@ class RivalRule(EnsembleRule):
             weights = self.rescaled(weights, grown[..., None, None])
         weights = self.judge(weights, used, counted, t)
         points, memory, error = self.take_steps(state, feedback)
-        after = state._replace(round=t, points=points, memory=memory, weights=weights, bound=bound)
+        fit = state.fit & finite & xp.all(combine.usable(points), axis=-1)
+        points = xp.where(fit[..., None], points, state.decision[..., None, None, :])
+        after = state._replace(round=t, points=points, memory=memory, weights=weights, fit=fit, bound=bound)
         running = self._running(state.p, t)
         starts = self._starts(state.p, t)
         if pace != "quiet" and (is_traced(t) or bool(starts.any())):
@@ -163,19 +174,17 @@ class RivalRule(EnsembleRule):
         born = self.born(state.p, state.round)
         weights = tuple(xp.where(starts, new, old) for new, old in zip(born, state.weights, strict=True))
         weights = self.settled(weights, running, starts, state.round)
-        return state._replace(points=points, memory=memory, weights=weights)
+        return state._replace(points=points, memory=memory, weights=weights, fit=state.fit | starts)
 
     def _decided(self, state: RivalState, running: Array) -> RivalState:
         xp = namespace(state.points)
-        # An expert that has diverged has no say until its slot starts again.
-        fit = running & xp.all(combine.usable(state.points), axis=-1)
+        fit = running & state.fit
         weight = xp.where(fit, self.weigh(state.weights, fit, state.round), 0.0)
         total = xp.sum(weight, axis=(-2, -1), keepdims=True)
         prior = xp.where(fit, self.prior(state.weights, running) + xp.zeros_like(weight), 0.0)
         weight = xp.where(total > 0, weight, prior)
         p = weight / xp.sum(weight, axis=(-2, -1), keepdims=True)
-        points = xp.where(fit[..., None], state.points, 0.0)
-        return state._replace(p=p, decision=self.domain.tidy(combine.average(points, p)))
+        return state._replace(p=p, decision=self.domain.tidy(combine.average(state.points, p)))
 
     def _running(self, like: Array, t: Array | int) -> Array:
         """Which slots run in round `t`, `(slots, 1)`."""
@@ -246,9 +255,8 @@ class Rival(Learner):
             **(settings or {}),
         )
         super().__init__(rule, **check_options(options))
-        if gradient_bound is None:
-            assumptions = (*assumptions, BOUNDED)
-        self.assumptions = assumptions
+        scaled = gradient_bound is None and not rule.raw
+        self.assumptions = (*assumptions, BOUNDED) if scaled else assumptions
 
     @property
     def learning_rates(self) -> tuple[float, ...]:

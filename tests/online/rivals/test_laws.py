@@ -17,11 +17,13 @@ from samuel.online import (
     FixedShare,
     Free,
     Hedge,
+    NoHealthyExpert,
     ParameterFree,
     Rival,
     Samuel,
     Simplex,
     Single,
+    Stay,
     play,
 )
 
@@ -115,12 +117,54 @@ def test_an_expert_that_diverges_is_left_out_and_starts_again(name):
 
 
 @pytest.mark.parametrize("name", WEIGHING)
+def test_where_nobody_has_finite_numbers_it_says_so_and_is_unchanged(name):
+    learner = WEIGHING[name](1, Free(), learners=[OGD(1e10)])
+    with pytest.raises(NoHealthyExpert):  # noqa: PT012  in which round does not matter
+        for round in range(40):
+            before = learner.round, learner.predict()
+            learner.update([1e300 * (-1) ** round])
+    assert (learner.round, learner.predict()) == before
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_an_expert_whose_loss_is_infinite_loses_its_say(name):
+    fixed, moving = {"experts": [[-0.6], [0.9]]}, {"learners": [Stay(), Stay(), OGD(5.0)]}
+    settings = fixed if name in ("Hedge", "FixedShare") else moving
+    learner = WEIGHING[name](1, Box(-1.0, 1.0), feedback="loss", **settings)
+
+    def loss(x):
+        return (x[0] + 0.6) ** 2 if x[0] < 0.5 else np.inf
+
+    for _ in range(30):  # the gradient drives whoever moves over the edge, beyond which the loss is infinite
+        learner.update([-1.0], loss=loss)
+        assert learner.predict()[0] < 0.5
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_the_parameter_free_learner_learns_after_gradients_of_any_size(size):
+    learner = ParameterFree(2, Ball(1.0))
+    learner.update([size, 0.0])
+    for _ in range(300):
+        learner.update(size * (learner.predict() - [0.3, 0.4]))
+    np.testing.assert_allclose(learner.predict(), [0.3, 0.4], atol=0.15)
+
+
+def test_a_share_of_nothing_is_hedge_in_which_everyone_can_come_back():
+    learner = FixedShare(2, Simplex(), share=0.0, rate=1000.0)
+    for losses in ([1.0, 0.0], *[[0.0, 1.0]] * 3):
+        learner.update(losses)
+    assert learner.predict()[0] > 0.99
+
+
+@pytest.mark.parametrize("name", WEIGHING)
 def test_it_says_what_its_theory_asks_for_and_was_not_given(name):
     kind = WEIGHING[name]
     assert any("gradient_bound" in assumption for assumption in kind(1, Ball(1.0)).assumptions)
     assert not any("gradient_bound" in words for words in kind(1, Ball(1.0), gradient_bound=1.0).assumptions)
     asks_for_horizon = name in ("FLH", "AFLH", "Hedge", "FixedShare")
     assert any("horizon" in assumption for assumption in kind(1, Ball(1.0)).assumptions) == asks_for_horizon
+    if name in ("FLH", "AFLH"):
+        assert kind(1, Ball(1.0), exp_concavity=0.5, feedback="loss").assumptions == ()
     if asks_for_horizon:
         assert kind(1, Ball(1.0), gradient_bound=1.0, horizon=9).assumptions == ()
 
@@ -147,6 +191,10 @@ def test_it_goes_on_past_any_horizon(name):
         (lambda: CBCE(0, Ball(1.0)), "dim .* got 0"),
         (lambda: FLH(2, Ball(1.0), exp_concavity=0.5), 'exp_concavity=0.5 .*feedback="loss"'),
         (lambda: FLH(2, Ball(1.0), exp_concavity=0.5, horizon=9, feedback="full"), "not both"),
+        (
+            lambda: FLH(2, Ball(1.0), exp_concavity=0.5, gradient_bound=1.0, feedback="full"),
+            "gradient_bound=1.0 has no",
+        ),
         (lambda: AFLH(2, Ball(1.0), horizon=0), "horizon .* got 0"),
         (lambda: Hedge(2, Ball(1.0), newborns="warm"), "newborns='warm' has no meaning"),
         (lambda: Hedge(2, Ball(1.0), experts=[[0.0, 3.0]]), "expert 0.* not in the domain"),
