@@ -126,6 +126,7 @@ def test_the_seed_and_the_order_of_learners_are_kept(here):
         (("--csv", "a.csv", "--target", "y", "--task", "guessing"), "'guessing' is not known: choose from regression,"),
         (("--csv", "a.csv", "--target", "y", "--missing", "guess"), "'guess' is not known: choose from refuse, skip,"),
         (("--csv", "a.csv", "--target", "y", "--radius", "-1"), "-1 is not a positive number"),
+        (("--csv", "a.csv", "--target", "y", "--radius", "1e300"), "1e+300 is not a positive number of at most 1e+06"),
         (("--csv", "a.csv", "--target", "y", "--rounds", "3"), "3: at least 64 rounds are needed"),
         (("--level", "high"), "'high' is not a number"),
         (("--learner", "sgd"), "learner 'sgd' is not known: choose from ogd,"),
@@ -194,7 +195,7 @@ def test_a_file_is_played_row_by_row(here, task, words):
         (b"wind,rain\n1,2\n\xff,3\n3,4\n", (), "line 3, byte 1 of the line is 0xff, which is not UTF-8"),
         (b"wind,rain\n1,2\n,3\n3,4\n", (), "'wind'"),
         (b"wind,rain\n1,2\n2,3,4\n3,4\n", (), "line 3 has 3 cells, and the header 2"),
-        (weather().encode(), ("--drop", "snow"), "there is no column 'snow', given as drop="),
+        (weather().encode(), ("--drop", "snow"), "there is no column 'snow', given as --drop"),
         (weather().encode(), ("--task", "classification"), "bad.csv"),
         (weather().encode(), ("--task", "quantile", "--level", "2"), "level must lie between 0 and 1, got 2"),
         (
@@ -202,10 +203,12 @@ def test_a_file_is_played_row_by_row(here, task, words):
             (),
             "200 features",
         ),
+        (weather().replace(",", ";").encode(), (), "--separator ';'"),
     ],
     ids=[
         "absent", "empty", "no-target", "one-row", "text-in-a-number", "constant", "not-utf8", "missing-value",
         "ragged", "unknown-column", "many-classes", "level", "200-columns",
+        "semicolons",
     ],
 )  # fmt: skip
 def test_a_bad_file_is_an_error_that_says_what_is_wrong(here, content, words, message):
@@ -216,6 +219,25 @@ def test_a_bad_file_is_an_error_that_says_what_is_wrong(here, content, words, me
     assert message in flat(result.stderr)
     assert "Traceback" not in result.output
     assert files(here) == ([] if content is None else ["bad.csv"])
+
+
+def test_a_file_with_semicolons_is_played_and_the_command_says_so(here):
+    (here / "weather.csv").write_text(weather().replace(",", ";"))
+    words = (
+        "--separator",
+        ";",
+        "--no-scale",
+        "--most-features",
+        "50",
+        "--method",
+        "ogd",
+        "--backend",
+        "numpy",
+        "--json",
+    )
+    result = call("play", "--csv", "weather.csv", "--target", "rain", *words)
+    assert result.exit_code == 0, result.output
+    assert "--separator ';' --most-features 50 --no-scale" in json.loads(result.stdout)["command"]
 
 
 def test_a_data_set_of_river_is_played_by_name(here):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,8 @@ from samuel.studies.play.records import Contest, Report, summary
 
 FEWEST_TABLE_ROUNDS = 64
 TASKS = ("regression", "classification", "quantile")
+LARGEST_RADIUS = 1e6
+"""Features have a deviation of about 1: coefficients that are larger yet mean nothing."""
 WIDE = 140
 """Columns that the tables need where they are not printed on a terminal."""
 MISSING = {"refuse": "refuse", "skip": "skip", "past-mean": "past mean"}
@@ -121,6 +124,17 @@ def play_command(
         str,
         typer.Option(help=f"What to do where a value is missing: {', '.join(MISSING)}."),
     ] = "refuse",
+    separator: Annotated[str, typer.Option(help="What stands between the cells of the file.", metavar="<char>")] = ",",
+    most_features: Annotated[
+        int,
+        typer.Option(
+            parser=_whole, metavar="<int>", help="Refuse a table that makes more features than this, words counted out."
+        ),
+    ] = 100,
+    scale: Annotated[
+        bool,
+        typer.Option(help="Bring columns to mean 0 and deviation 1, by the rows before each row; or take them as is."),
+    ] = True,
     river: Annotated[
         list[str] | None,
         typer.Option(
@@ -183,7 +197,8 @@ def play_command(
         options["rounds"] = rounds
     methods = _distinct(method) or (tuple(LEARNERS) if everything else None)
     try:
-        tables = _tables(csv, river, target, task, level, columns, drop, missing, rounds, radius)
+        reading = {"separator": separator, "most_features": most_features, "scale": scale}
+        tables = _tables(csv, river, target, task, level, columns, drop, missing, rounds, radius, reading)
         count = len(streams) + len(tables)
         if jobs is None:
             jobs = max(1, min(_cores(), count))
@@ -204,6 +219,7 @@ def _tables(
     missing: str,
     rounds: int | None,
     radius: float | None,
+    reading: dict[str, Any],
 ) -> tuple[arenas.Table, ...]:
     """The tables that are played on."""
     if not csv and not river:
@@ -228,8 +244,10 @@ def _tables(
         raise typer.BadParameter(f"{missing!r} is not known: choose from {', '.join(MISSING)}", param_hint="--missing")
     if rounds is not None and rounds < FEWEST_TABLE_ROUNDS:
         raise typer.BadParameter(f"{rounds}: at least {FEWEST_TABLE_ROUNDS} rounds are needed", param_hint="--rounds")
-    if radius is not None and not 0 < radius < float("inf"):
-        raise typer.BadParameter(f"{radius:g} is not a positive number", param_hint="--radius")
+    if radius is not None and not 0 < radius <= LARGEST_RADIUS:
+        raise typer.BadParameter(
+            f"{radius:g} is not a positive number of at most {LARGEST_RADIUS:g}", param_hint="--radius"
+        )
     shared: Any = {
         "task": task,
         "level": level,
@@ -238,6 +256,7 @@ def _tables(
         "missing": MISSING[missing],
         "rounds": rounds,
         "radius": radius,
+        **reading,
     }
     found = [arenas.Table("csv", str(csv), target, **shared)] if csv else []
     found += [arenas.Table("river", name, **shared) for name in _distinct(river)]
@@ -271,10 +290,29 @@ def _read(table: arenas.Table, console: Console, quiet: bool) -> None:
     try:
         with Progress(
             SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True, disable=hidden
-        ):
+        ) as bar:
+            bar.add_task(f"reading {table.source}", total=None)
             arenas.table_arena(table)
     except (ValueError, FileNotFoundError) as error:
-        fail(f"{error}", BAD_INPUT)
+        fail(_as_options(str(error)), BAD_INPUT)
+
+
+def _as_options(message: str) -> str:
+    """A message of the library in the words of the command: `drop=['a']` is `--drop a` here.
+
+    >>> _as_options("say separator=';', missing='past mean', drop=['a'] or scale=False; allow more with most_features=")
+    "say --separator ';', --missing past-mean, --drop a or --no-scale; allow more with --most-features"
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found["name"].replace("_", "-"), found["value"] or found["listed"] or ""
+        if name == "separator" and value:
+            return f"--separator '{value}'"
+        return f"--{name} {value.replace(' ', '-') if name == 'missing' else value}".rstrip()
+
+    message = message.replace("scale=False", "--no-scale")
+    names = "columns|drop|missing|most_features|separator|task"
+    return re.sub(rf"\b(?P<name>{names})=(?:'(?P<value>[^']*)'|\['(?P<listed>[^']*)'\])?", option, message)
 
 
 def _run(plan: Plan, console: Console, quiet: bool) -> Report:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from samuel.online import Ball, Box, Domain, DriftingRegression, Interval, Simplex, Stream, TwoValleys
 from samuel.online.streams import (
@@ -77,6 +77,9 @@ class Table:
         missing: what to do about missing values.
         rounds: how many rows to play, the first ones; None for all.
         radius: decisions lie in a ball of this radius; None for 10 (classification) or 5.
+        separator: what stands between the cells of a file.
+        most_features: refuse a table that makes more features than this.
+        scale: bring columns to mean 0 and deviation 1 by the rows before.
     """
 
     kind: Literal["csv", "river"]
@@ -89,6 +92,9 @@ class Table:
     missing: Missing = "refuse"
     rounds: int | None = None
     radius: float | None = None
+    separator: str = ","
+    most_features: int = 100
+    scale: bool = True
 
     @property
     def name(self) -> str:
@@ -106,6 +112,9 @@ class Table:
         found += [f"--drop {_quoted(','.join(self.drop))}"] if self.drop else []
         found += [f"--missing {self.missing.replace(' ', '-')}"] if self.missing != "refuse" else []
         found += [f"--radius {self.radius:g}"] if self.radius is not None else []
+        found += [f"--separator {_quoted(self.separator)}"] if self.separator != "," else []
+        found += [f"--most-features {self.most_features}"] if self.most_features != 100 else []
+        found += [] if self.scale else ["--no-scale"]
         return found
 
 
@@ -117,9 +126,11 @@ def opened(table: Table) -> Encoded:
         FileNotFoundError: if there is no such file.
         ValueError: if it cannot be used.
     """
-    options = {"level": table.level, "columns": table.columns, "drop": table.drop, "missing": table.missing}
+    options: dict[str, Any] = {"level": table.level, "columns": table.columns, "drop": table.drop}
+    options |= {"missing": table.missing, "scale": table.scale, "most_features": table.most_features}
     if table.kind == "csv":
-        return CsvStream(table.source, table.target, table.task or "regression", **options)
+        task = table.task or "regression"
+        return CsvStream(table.source, table.target, task, **options, separator=table.separator)
     return RiverStream(table.source, table.task, **options)
 
 
