@@ -31,6 +31,7 @@ from samuel.studies.play.records import Contest, Report, summary
 
 FEWEST_TABLE_ROUNDS = 64
 TASKS = ("regression", "classification", "quantile")
+LEVEL = 0.5
 LARGEST_RADIUS = 1e6
 """Features have a deviation of about 1: coefficients that are larger yet mean nothing."""
 WIDE = 140
@@ -115,7 +116,7 @@ def play_command(
     ] = None,
     level: Annotated[
         float, typer.Option(parser=_number, metavar="<number>", help="Which quantile, between 0 and 1.")
-    ] = 0.5,
+    ] = LEVEL,
     columns: Annotated[
         str, typer.Option(help="Learn from these columns only.", metavar="A,B,...", show_default="all")
     ] = "",
@@ -193,6 +194,9 @@ def play_command(
             "other streams.",
             param_hint="--dim",
         )
+    for name, value, usual in (("--dim", dim, None), ("--seeds", seeds, Plan.seeds)):
+        if not streams and value != usual:
+            raise typer.BadParameter(f"{value}: a table is what it is; {name} is for --stream.", param_hint=name)
     if streams and rounds is not None:
         options["rounds"] = rounds
     methods = _distinct(method) or (tuple(LEARNERS) if everything else None)
@@ -229,6 +233,8 @@ def _tables(
             "--columns": columns,
             "--drop": drop,
             "--radius": radius,
+            "--level": None if level == LEVEL else level,
+            "--missing": None if missing == "refuse" else missing,
         }
         for name, value in given.items():
             if value:

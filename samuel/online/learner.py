@@ -184,11 +184,19 @@ class Learner:
         return self._state.decision.copy()
 
     def ticket(self) -> int:
-        """Note the present decision, for feedback that will come late: `update(gradient, ticket=...)`."""
+        """Note the present decision, for feedback that will come late: `update(gradient, ticket=...)`.
+
+        A ticket is kept until its feedback comes; `forget` it if none will.
+        """
         number = self._next_ticket
         self._next_ticket += 1
         self._tickets[number] = self.predict()
         return number
+
+    def forget(self, ticket: int) -> None:
+        """Give up a ticket whose feedback will never come."""
+        self._check_ticket(ticket)
+        del self._tickets[ticket]
 
     def update(
         self,
@@ -220,10 +228,8 @@ class Learner:
                 f"round {t} is past the horizon: {type(rule).__name__} was made for {rule.limit} rounds. "
                 "Give a larger horizon, or none."
             )
-        if ticket is not None and (not isinstance(ticket, int) or ticket not in self._tickets):
-            raise ValueError(
-                f"no decision is waiting for ticket {ticket!r}; waiting: {sorted(self._tickets) or 'none'}"
-            )
+        if ticket is not None:
+            self._check_ticket(ticket)
         state = rule.grow(self._state, t + 1)
         played = state.decision if ticket is None else self._tickets[ticket]
         feedback, value, slope = self._observe(state, gradient, loss, played)
@@ -263,6 +269,12 @@ class Learner:
         nothing = np.zeros(self._shape[:-1])
         columns = {name: _stack([entry.get(name, nothing) for entry in self._record]) for name in names}
         return Trace(self.rule, columns, None, self.round - len(self._record))
+
+    def _check_ticket(self, ticket: Any) -> None:
+        if not isinstance(ticket, int) or ticket not in self._tickets:
+            raise ValueError(
+                f"no decision is waiting for ticket {ticket!r}; waiting: {sorted(self._tickets) or 'none'}"
+            )
 
     def _observe(
         self, state: Any, gradient: Any, loss: Any, played: np.ndarray

@@ -24,6 +24,8 @@ WORTH_COMPILING = 10_000
 """Rounds from which on compiling, which takes seconds, pays."""
 STREAMS_AT_ONCE = 128
 """Streams that a compiled loop serves together."""
+MOST_COMPILED = 2**29
+"""Rounds that a compiled run can count: its integers have 32 bits, and covers need some times the round."""
 CHUNK = 2**15
 """Rounds between two looks at the clock: progress is shown, and the stream makes its next stretch."""
 
@@ -68,7 +70,8 @@ def play(
     state = rule.grow(learner._state, first + rounds)
     random_before = learner._random.bit_generator.state
     if backend == "auto":
-        backend = "jax" if rounds >= WORTH_COMPILING and importlib.util.find_spec("jax") else "numpy"
+        worth = rounds >= WORTH_COMPILING and first + rounds <= MOST_COMPILED
+        backend = "jax" if worth and importlib.util.find_spec("jax") else "numpy"
     run: Callable[..., tuple[Any, Info]] = _run_compiled if backend == "jax" else _run_plain
     parts: list[Info] = []
     try:
@@ -114,6 +117,11 @@ def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, 
         raise ValueError(f"rounds must be from 1 to {stream.rounds or 'any number'}, got {rounds}")
     if learner._record is not None and record != "all":
         raise ValueError(f"the learner keeps a record of its own, so it is played with record='all', got {record!r}")
+    if backend == "jax" and learner.round + rounds > MOST_COMPILED:
+        raise ValueError(
+            f"a compiled run counts up to {MOST_COMPILED} rounds, and {rounds} after round {learner.round} are more: "
+            "play on with backend='numpy'"
+        )
     limit = learner.rule.limit
     if limit is not None and learner.round + rounds > limit:
         raise ValueError(

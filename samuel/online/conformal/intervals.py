@@ -188,7 +188,7 @@ class _Clock:
         """Drop the intervals for times before that one: their labels are not expected any more."""
         while self.waiting and (oldest := next(iter(self.waiting))) < before:
             # A ticket that nobody hands in would stay for ever.
-            self.learner._tickets.pop(self.waiting.pop(oldest).ticket)
+            self.learner.forget(self.waiting.pop(oldest).ticket)
 
     def learn(self, at: int, actual: np.ndarray) -> None:
         """Score the interval that was made for that time."""

@@ -14,7 +14,8 @@ class AFLH(HistoryFollower):
     """Follow the leading history, pruned (also known as FLH2): experts are dropped so that about `2 log2 t` remain.
 
     The weights are those of `FLH`. An expert that was born in round `i = r 2^k`, `r` odd and rounds counted from 1,
-    is dropped once it is older than `2^(k+2)` rounds, and the shares of the others are brought to a sum of 1.
+    is dropped once it is older than `2^(k+2)` rounds, and the shares of the others are brought to a sum of 1, less what
+    the newcomer gets.
 
     Regret on any interval: that of `FLH` times a factor `log T` (Hazan and Seshadhri 2007).
 

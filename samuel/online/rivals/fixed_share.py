@@ -49,6 +49,9 @@ class FixedShareRule(FixedExpertsRule):
         return weights[0]
 
 
+CHANGES = "the number of changes is known: without it, shares fall as 1 / (t + 1); share=... says it beforehand"
+
+
 class FixedShare(FixedExperts):
     """Tracking the best expert: after every round a share of the weight is given back to all experts.
 
@@ -58,8 +61,8 @@ class FixedShare(FixedExperts):
 
     (Herbster and Warmuth 1998). With `past=True` the share is given back in proportion to the mean of all past `v`,
     equal weights at the start among them (Bousquet and Warmuth 2002): an expert that was good before comes back
-    sooner. Regret against experts that change `k` times: `O(sqrt(T (k log T + log N)))` with `alpha = k / T`, and
-    rate and horizon to match.
+    sooner. Regret against experts that change `k` times: `O(sqrt(T (k log(T / k) + (k + 1) log N)))` with
+    `alpha = k / T`, and rate and horizon to match.
 
     Args:
         dim: dimension of the decisions.
@@ -95,6 +98,15 @@ class FixedShare(FixedExperts):
         if share is not None and (not isinstance(share, int | float) or not 0 <= share <= 1):
             raise ValueError(f"share must be from 0 to 1, got {share!r}")
         settings = {"share": -1.0 if share is None else float(share), "past": bool(past)}
+        assumptions = (CHANGES,) if share is None else ()
         super().__init__(
-            FixedShareRule, dim, domain, experts=experts, rate=rate, horizon=horizon, settings=settings, **options
+            FixedShareRule,
+            dim,
+            domain,
+            experts=experts,
+            rate=rate,
+            horizon=horizon,
+            settings=settings,
+            assumptions=assumptions,
+            **options,
         )

@@ -71,6 +71,7 @@ class FixedExperts(Rival):
         rate: `a`, for gains in [-1, 1].
         horizon: number of rounds, if known.
         settings: further fields of the rule.
+        assumptions: what the theory asks for and was not given.
         options: those of every `Rival` but `newborns`, for none is ever born.
     """
 
@@ -86,6 +87,7 @@ class FixedExperts(Rival):
         rate: float | None,
         horizon: int | None,
         settings: dict[str, Any] | None = None,
+        assumptions: tuple[str, ...] = (),
         **options: Any,
     ) -> None:
         dim, domain = check_place(dim, domain)
@@ -106,13 +108,12 @@ class FixedExperts(Rival):
             options["learners"] = [Stay()] * len(places)
         elif not named:
             options |= {"base": Adagrad(), "learning_rates": default_learning_rates(Adagrad(), domain, dim)}
-        assumptions: tuple[str, ...] = ()
         if rate is not None:
             settings["rate"] = positive("rate", rate)
         elif horizon is not None:
             settings["horizon"] = whole_number("horizon", horizon, least=1)
         else:
-            assumptions = (HORIZON,)
+            assumptions = (HORIZON, *assumptions)
         super().__init__(kind, dim, domain, cover=Chosen(), settings=settings, assumptions=assumptions, **options)
 
 

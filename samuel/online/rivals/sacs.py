@@ -37,6 +37,9 @@ class SacsRule(RivalRule):
         return xp.where(running, -xp.exp(more - top) * xp.expm1(less - more), 0.0)
 
 
+SMOOTH = "losses are smooth and at least 0: that cannot be seen here, and other losses have no guarantee"
+
+
 class SACS(Rival):
     """Strongly adaptive algorithm for convex and smooth functions: weights from a potential, with no rate at all.
 
@@ -65,4 +68,4 @@ class SACS(Rival):
 
     def __init__(self, dim: int, domain: Domain | None = None, *, shortest: int = 8, **options: Any) -> None:
         cover = Compact(whole_number("shortest", shortest, least=1))
-        super().__init__(SacsRule, dim, domain, cover=cover, **options)
+        super().__init__(SacsRule, dim, domain, cover=cover, assumptions=(SMOOTH,), **options)

@@ -114,10 +114,15 @@ class CsvStream(Encoded):
 
 def _opened(path: Path) -> tuple[IO[bytes], tuple[type[Exception], ...]]:
     """A file to read, and the errors which say that it is damaged."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; a CSV file is wanted")
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; a CSV file is wanted")
+        if not path.exists():
+            raise FileNotFoundError(f"there is no file {path}")
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # a name that no file can have
+        raise ValueError(f"{path}: the file cannot be read: {error.strerror or error}") from None
     packed = PACKED.get(path.suffix.lower())
     try:
         if packed is None:
@@ -153,10 +158,12 @@ def _rows(file: IO[bytes], name: str, separator: str) -> Iterator[tuple[int, lis
             row = next(reader, None)
         except csv.Error as error:
             to = f" to {reader.line_num}" if reader.line_num > line else ""
-            raise ValueError(f"{name}: line {line}{to}: {error}") from None
+            old = "new-line character" in str(error)
+            reason = "lines end with a carriage return alone; save the file with usual line ends" if old else error
+            raise ValueError(f"{name}: line {line}{to}: {reason}") from None
         if row is None:
             return
-        if row:
+        if len(row) > 1 or any(cell.strip() for cell in row):
             yield line, row
         line = reader.line_num + 1
 
@@ -179,5 +186,5 @@ def _even(rows: Iterator[tuple[int, list[str]]], name: str, cells: int) -> Itera
     """Rows that have as many cells as the header."""
     for line, row in rows:
         if len(row) != cells:
-            raise ValueError(f"{name}: line {line} has {len(row)} cells, and the header {cells}")
+            raise ValueError(f"{name}: line {line} has {len(row)} cell{'s' * (len(row) > 1)}, and the header {cells}")
         yield f"line {line}", row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -355,8 +355,3 @@ STREAMS: dict[str, Callable[[Plan], Arena]] = {
 def arenas(plan: Plan) -> tuple[Arena, ...]:
     """The arenas of a plan, in order."""
     return (*(STREAMS[name](plan) for name in plan.streams), *(table_arena(table) for table in plan.tables))
-
-
-def one_dimensional(names: Sequence[str]) -> bool:
-    """Whether the dimension asked for has nothing to apply to."""
-    return all(name in ONE_DIMENSION for name in names)

@@ -166,7 +166,8 @@ def test_it_says_what_its_theory_asks_for_and_was_not_given(name):
     if name in ("FLH", "AFLH"):
         assert kind(1, Ball(1.0), exp_concavity=0.5, feedback="loss").assumptions == ()
     if asks_for_horizon:
-        assert kind(1, Ball(1.0), gradient_bound=1.0, horizon=9).assumptions == ()
+        more = {"share": 0.1} if name == "FixedShare" else {}
+        assert kind(1, Ball(1.0), gradient_bound=1.0, horizon=9, **more).assumptions == ()
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -345,3 +345,28 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         tracemalloc.stop()
     assert stream.rounds == rows - 10
     assert peak < 8e6
+
+
+def test_lines_of_nothing_but_spaces_are_left_out(tmp_path):
+    plain, spaced = tmp_path / "plain.csv", tmp_path / "spaced.csv"
+    rows = [f"{i},{i % 7}" for i in range(40)]
+    plain.write_text("\n".join(["a,b", *rows]))
+    spaced.write_text("\n  \n".join(["a,b", *rows]))
+    for one, other in zip(*(CsvStream(path, "b").data(0, 30) for path in (plain, spaced)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("x" * 300 + ".csv", None, "cannot be read: File name too long"),
+        ("mac.csv", b"a,b\r1,2\r3,4\r", "carriage return"),
+        ("thin.csv", b"a,b\n1,2\n3\n", "line 3 has 1 cell, and the header 2"),
+    ],
+    ids=["long-name", "old-line-ends", "one-cell"],
+)
+def test_odd_files_are_refused_in_words(tmp_path, name, content, told):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=told):
+        CsvStream(tmp_path / name, "b")
