@@ -122,6 +122,9 @@ def test_the_seed_and_the_order_of_learners_are_kept(here):
         ),
         (("--target", "price"), "price: --target goes with --csv FILE"),
         (("--level", "0.9"), "0.9: --level goes with --csv FILE"),
+        (("--level", "0"), "0.0: --level goes with --csv FILE"),
+        (("--separator", ";"), ";: --separator goes with --csv FILE"),
+        (("--no-scale",), "--no-scale goes with --csv FILE"),
         (("--missing", "skip"), "skip: --missing goes with --csv FILE"),
         (("--csv", "a.csv", "--target", "y", "--seeds", "5"), "5: a table is what it is; --seeds is for --stream"),
         (("--csv", "a.csv", "--target", "y", "--dim", "5"), "5: a table is what it is; --dim is for --stream"),
@@ -208,11 +211,12 @@ def test_a_file_is_played_row_by_row(here, task, words):
             "200 features",
         ),
         (weather().replace(",", ";").encode(), (), "--separator ';'"),
+        ("\n".join(weather().splitlines()[:60]).encode(), (), "rounds are too few to play; at least 64 are needed"),
     ],
     ids=[
         "absent", "empty", "no-target", "one-row", "text-in-a-number", "constant", "not-utf8", "missing-value",
         "ragged", "unknown-column", "many-classes", "level", "200-columns",
-        "semicolons",
+        "semicolons", "few-rows",
     ],
 )  # fmt: skip
 def test_a_bad_file_is_an_error_that_says_what_is_wrong(here, content, words, message):

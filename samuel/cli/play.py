@@ -29,9 +29,8 @@ from samuel.studies.play.contest import run
 from samuel.studies.play.plan import BACKENDS, FEWEST_ROUNDS, MOST_DIM, MOST_ROUNDS, Plan
 from samuel.studies.play.records import Contest, Report, summary
 
-FEWEST_TABLE_ROUNDS = 64
 TASKS = ("regression", "classification", "quantile")
-LEVEL = 0.5
+LEVEL, MOST_FEATURES = 0.5, 100
 LARGEST_RADIUS = 1e6
 """Features have a deviation of about 1: coefficients that are larger yet mean nothing."""
 WIDE = 140
@@ -125,13 +124,15 @@ def play_command(
         str,
         typer.Option(help=f"What to do where a value is missing: {', '.join(MISSING)}."),
     ] = "refuse",
-    separator: Annotated[str, typer.Option(help="What stands between the cells of the file.", metavar="<char>")] = ",",
+    separator: Annotated[
+        str, typer.Option(help="What stands between the cells of the file; tab for a tab.", metavar="<char>")
+    ] = ",",
     most_features: Annotated[
         int,
         typer.Option(
             parser=_whole, metavar="<int>", help="Refuse a table that makes more features than this, words counted out."
         ),
-    ] = 100,
+    ] = MOST_FEATURES,
     scale: Annotated[
         bool,
         typer.Option(help="Bring columns to mean 0 and deviation 1, by the rows before each row; or take them as is."),
@@ -201,6 +202,7 @@ def play_command(
         options["rounds"] = rounds
     methods = _distinct(method) or (tuple(LEARNERS) if everything else None)
     try:
+        separator = "\t" if separator in ("\\t", "tab") else separator
         reading = {"separator": separator, "most_features": most_features, "scale": scale}
         tables = _tables(csv, river, target, task, level, columns, drop, missing, rounds, radius, reading)
         count = len(streams) + len(tables)
@@ -235,9 +237,12 @@ def _tables(
             "--radius": radius,
             "--level": None if level == LEVEL else level,
             "--missing": None if missing == "refuse" else missing,
+            "--separator": None if reading["separator"] == "," else reading["separator"],
+            "--most-features": None if reading["most_features"] == MOST_FEATURES else reading["most_features"],
+            "--no-scale": None if reading["scale"] else "no",
         }
         for name, value in given.items():
-            if value:
+            if value not in (None, ""):
                 raise typer.BadParameter(f"{value}: {name} goes with --csv FILE or --river NAME.", param_hint=name)
         return ()
     if csv and not target:
@@ -248,8 +253,10 @@ def _tables(
         raise typer.BadParameter(f"{task!r} is not known: choose from {', '.join(TASKS)}", param_hint="--task")
     if missing not in MISSING:
         raise typer.BadParameter(f"{missing!r} is not known: choose from {', '.join(MISSING)}", param_hint="--missing")
-    if rounds is not None and rounds < FEWEST_TABLE_ROUNDS:
-        raise typer.BadParameter(f"{rounds}: at least {FEWEST_TABLE_ROUNDS} rounds are needed", param_hint="--rounds")
+    if rounds is not None and rounds < arenas.FEWEST_TABLE_ROUNDS:
+        raise typer.BadParameter(
+            f"{rounds}: at least {arenas.FEWEST_TABLE_ROUNDS} rounds are needed", param_hint="--rounds"
+        )
     if radius is not None and not 0 < radius <= LARGEST_RADIUS:
         raise typer.BadParameter(
             f"{radius:g} is not a positive number of at most {LARGEST_RADIUS:g}", param_hint="--radius"

@@ -8,6 +8,7 @@ A family of losses or a domain that you wrote goes through accelerated projected
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +23,20 @@ ROWS_AT_ONCE = 2**15
 """Rounds that are worked on together: more would leave the processor's cache."""
 
 
+WORTH_A_WARNING = 1e-6
+"""The gap, relative to the same, from which on regret is not given without a warning."""
+
+
+class InexactComparator(UserWarning):
+    """A best fixed point is not known as exactly as it should be, so that the regret may be larger than it says."""
+
+
 class Comparator(NamedTuple):
     """A fixed point, its total loss, and by how much at most that is above the minimum.
 
-    The gap is at most 1e-8 (1 + |loss|), unless the data are such that rounding hides more, as when features of one
-    stretch are 10^12 times as large as others. On an unbounded domain it counts points up to ten times as far away as
-    is natural for the data.
+    The gap is proved. It is at most 1e-8 (1 + |loss|), also where some rounds are a million times as large as others,
+    unless rounding allows no more: in a ball of radius 10^12, say, or where the best point is as far away. On an
+    unbounded domain it counts points up to ten times as far away as is natural for the data.
     """
 
     point: np.ndarray
@@ -132,6 +141,27 @@ def best_on_intervals(
     return Comparators(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
+def warn_if_inexact(losses: np.ndarray | float, gaps: np.ndarray | float) -> None:
+    """Warn with `InexactComparator` if a gap is above 1e-6 (1 + |loss|).
+
+    Args:
+        losses: total losses of best fixed points.
+        gaps: by how much at most they are above the minimum.
+
+    >>> warn_if_inexact(3.0, 1e-9)
+    """
+    losses, gaps = np.atleast_1d(losses), np.atleast_1d(gaps)
+    inexact = ~(gaps <= WORTH_A_WARNING * (1 + np.abs(losses)))
+    if inexact.any():
+        at = int(np.argmax(np.where(inexact, gaps / (1 + np.abs(losses)), 0.0)))
+        warnings.warn(
+            f"the best fixed point is not known exactly on {np.sum(inexact)} of {len(gaps)} intervals: its loss of "
+            f"{losses[at]:.6g} may be {gaps[at]:.2g} above the smallest, and the regret so much larger than it says",
+            InexactComparator,
+            stacklevel=3,
+        )
+
+
 SQUARED = Curved(
     value=np.square,
     residual=lambda s: s / 2,
@@ -147,12 +177,17 @@ def _softplus(r: np.ndarray) -> np.ndarray:
     return np.maximum(r, 0) + np.log1p(np.exp(-np.abs(r)))
 
 
+def _coins_apart(r: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """How far apart (Kullback, Leibler) coins are that fall as `s` says and as `r` says."""
+    tail = np.log1p(np.exp(-np.abs(r)))
+    return s * (np.log(s) + np.maximum(-r, 0) + tail) + (1 - s) * (np.log1p(-s) + np.maximum(r, 0) + tail)
+
+
 LOGISTIC = Curved(  # of minus the margin; the slope is the probability of a mistake
     value=_softplus,
     residual=lambda s: np.log(s) - np.log1p(-s),
     curvature=lambda s: s * (1 - s),
-    # how far apart (Kullback, Leibler) coins are that fall as s says and as r says
-    excess=lambda r, s: s * (np.log(s) + _softplus(-r)) + (1 - s) * (np.log1p(-s) + _softplus(r)),
+    excess=_coins_apart,
     start=lambda r: np.clip(0.5 * (1 + np.tanh(r / 2)), 0.1, 0.9),
     low=0.0,
     high=1.0,

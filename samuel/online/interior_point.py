@@ -2,9 +2,13 @@
 
 A primal-dual interior-point method for many problems of one size at once. Every bound of the domain has a slack
 `w > 0` and a dual number `z > 0`, and Newton steps lead towards `w z = mu`, with `mu` falling to 0. The losses are seen
-from their slopes `s`, which are unknowns too: a loss without kinks asks that the residual `r = <a, x> - y` be where its
-slope is `s`; one with a kink is written with two slacks more, `r = p - q`, whose dual numbers are what `s` has left to
-either limit. A step costs O(n d^2).
+from their slopes `s`, which are unknowns too: the residual `r = <a, x> - y` is to be where the slope is `s`. Where
+slopes have limits there are two slacks more, `p` and `q`, whose dual numbers are what `s` has left to either limit, and
+it is `r - p + q` that is to be where the slope is `s`: without them a loss that is all but straight far out, like the
+logistic one, lets no long step through. A step costs O(n d^2).
+
+Where rounds are of very different sizes the Hessian forgets the small ones. Problems whose proof is not good enough are
+solved again without it, by the QR decomposition of its square root, and with the slopes corrected until they add up.
 
 The proof is made from the slopes alone, whatever has led to them. For any `s_t` that are slopes of `l` somewhere,
 
@@ -23,22 +27,29 @@ import numpy as np
 from samuel.online.domains import Ball, Box, Domain, Free, Simplex
 
 Array = np.ndarray
+Solver = Callable[[np.ndarray], np.ndarray]
 
 AIM = 1e-10
 """The gap to stop at, relative to 1 + the sum of the losses."""
+ENOUGH = 1e-8
+"""The gap, relative to the same, above which a problem is solved again with more care."""
 MOST_STEPS = 100
 PATIENCE = 6
 """Steps without a better gap after which a problem is left as it is, once `mu` is small: rounding allows no more."""
 REACH = 10.0
 """Where the domain is unbounded, the gap is for points so many times as far away as is natural for the data."""
+FAR = 1e12
+"""A ball is searched as far as a residual can be so many times 1 + the largest target: squares must not overflow."""
 TO_THE_EDGE = 0.99
 """Part of the way to an edge that a step may go."""
 NEAR = 0.1
 """How far below `mu` the product of slack and dual number of a ball may be."""
 RIDGE = 1e-13
 """Keeps directions in which nothing changes out of the steps; relative to the diagonal of the Hessian."""
-FAINT = 1e-6
-"""Slopes so near to a limit do not hold up a step."""
+TINY = 1e-15
+"""The same for the square root of the Hessian."""
+REFINEMENTS = 2
+"""How often a step is corrected by what is left of the equations."""
 
 
 class Curved(NamedTuple):
@@ -59,10 +70,22 @@ class Curved(NamedTuple):
 
 
 class Kinked(NamedTuple):
-    """The loss `max(low r, high r)` of the residual, with `low < 0 < high`."""
+    """The loss `max(low r, high r)` of the residual, with `low < 0 < high`, seen from its slopes as well."""
 
     low: float
     high: float
+
+    def residual(self, slope: Array) -> Array:
+        """All slopes between the limits are at the kink."""
+        return 0 * slope
+
+    def curvature(self, slope: Array) -> Array:
+        """The slope changes at once."""
+        return np.full_like(slope, np.inf)
+
+    def start(self, residual: Array) -> Array:
+        """No slope."""
+        return 0 * residual
 
     def value(self, residual: Array) -> Array:
         """The loss at each residual."""
@@ -99,14 +122,45 @@ def minimise(loss: Curved | Kinked, features: Array, target: Array, domain: Doma
     """
     with np.errstate(all="ignore"):  # a step that leads nowhere is known by its gap, and not kept
         if not isinstance(domain, Free):
-            return _Method(loss, _Region.of(domain, dim)).run(features, target)
+            region = _Region.of(domain, dim)
+            return (_solved if region.center is None else _solved_in_a_ball)(loss, region, features, target)
         # Where any coordinates will do, take those in which the features are as different as can be.
         size = _or_one(np.max(np.abs(features), axis=1, keepdims=True))
         left, singular, right = np.linalg.svd(features / size, full_matrices=False)
         kept = singular > 1e-13 * singular[:, :1]
-        found = _Method(loss, _Region.of(domain, left.shape[-1])).run(left * kept[:, None, :], target)
-        turned = np.where(kept, found.points, 0.0) / np.where(kept, singular, 1.0)
-        return found._replace(points=np.matmul(turned[:, None, :], right)[:, 0] / size[:, 0])
+        found = _solved(loss, _Region.of(domain, left.shape[-1]), left * kept[:, None, :], target)
+        points, turned = np.zeros_like(size[:, 0]), np.where(kept, found.points, 0.0)
+        for _ in range(1 + REFINEMENTS):
+            there = np.matmul(np.matmul(features, points[..., None])[..., 0][:, None, :], left)[:, 0]
+            back = np.where(kept, turned - there, 0.0) / np.where(kept, singular, 1.0)
+            points = points + np.matmul(back[:, None, :], right)[:, 0] / size[:, 0]
+        losses = np.sum(loss.value(np.matmul(features, points[..., None])[..., 0] - target), axis=-1)
+        return Minimum(points, losses, found.gaps + np.maximum(losses - found.losses, 0.0))
+
+
+def _solved(loss: Curved | Kinked, region: _Region, features: Array, target: Array) -> Minimum:
+    """The minima, those that are hard to find with more care."""
+    found = _Method(loss, region).run(features, target)
+    hard = ~(found.gaps <= ENOUGH * (1 + found.losses))
+    if hard.any():
+        again = _Method(loss, region, careful=True).run(features[hard], target[hard])
+        closer = again.gaps < found.gaps[hard]
+        at = np.flatnonzero(hard)[closer]
+        for part, better in zip(found, again, strict=True):
+            part[at] = better[closer]
+    return found
+
+
+def _solved_in_a_ball(loss: Curved | Kinked, ball: _Region, features: Array, target: Array) -> Minimum:
+    """The minima over a ball that may be beyond all measure."""
+    far = FAR * (1 + np.max(np.abs(target))) / np.min(_or_one(np.max(np.abs(features), axis=(1, 2))))
+    if ball.radius <= far:
+        return _solved(loss, ball, features, target)
+    found = _solved(loss, ball._replace(radius=far), features, target)
+    # On the way to a point of the whole ball a convex loss falls no faster than within the smaller one.
+    away = np.linalg.norm(found.points - ball.center, axis=-1)
+    times = (ball.radius + away) / np.maximum(far - away, 0.0)
+    return found._replace(gaps=np.fmin(found.gaps * times, found.losses))
 
 
 class _Region(NamedTuple):
@@ -136,13 +190,6 @@ class _Region(NamedTuple):
         low, high = np.isfinite(self.low), np.isfinite(self.high)
         one = np.eye(len(low))
         return np.concatenate([one[low], -one[high]]), np.concatenate([-self.low[low], self.high[high]])
-
-    @property
-    def half(self) -> Array:
-        """How far each coordinate can be from where it starts."""
-        if self.center is not None:
-            return np.full(len(self.low), self.radius)
-        return np.full(len(self.low), self.total) if self.total is not None else (self.high - self.low) / 2
 
     def start(self, unit: Array) -> Array:
         """A point inside for each problem, at the distance `unit` from a bound that has none opposite."""
@@ -181,14 +228,12 @@ class _State(NamedTuple):
     """Slopes of the losses."""
     p: Array
     q: Array
-    """Slacks of losses with a kink; otherwise empty."""
+    """Slacks of the limits of the slopes; empty where they have none."""
     z: Array
     """Dual numbers of the bounds."""
     rim: Array
     """Dual number of the ball."""
     mu: Array
-    heat: Array
-    """Curved losses with limited slopes are first made flatter by so much: far out they are all but kinked."""
     step: Array
     """Length of the last step, from 0 to 1."""
 
@@ -205,8 +250,9 @@ class _State(NamedTuple):
 class _Method:
     """The interior-point method for one kind of loss and one domain."""
 
-    def __init__(self, loss: Curved | Kinked, region: _Region) -> None:
-        self.loss, self.region = loss, region
+    def __init__(self, loss: Curved | Kinked, region: _Region, careful: bool = False) -> None:
+        self.loss, self.region, self.careful = loss, region, careful
+        self.limited = bool(np.isfinite(loss.high - loss.low))
         self.C, self.c = region.sides
         self.ball = region.center is not None
         self.pairs = len(self.c) + self.ball
@@ -239,17 +285,16 @@ class _Method:
         unit = np.where((steep > 0) & (top > 0), top / _or_one(steep), 1.0)
         x = self.region.start(unit)
         one, none = np.ones(len(x)), np.zeros((len(x), 0))
-        state = _State(A, y, unit, one, x, s=y, p=none, q=none, z=none, rim=one, mu=one, heat=one, step=one)
+        state = _State(A, y, unit, one, x, s=y, p=none, q=none, z=none, rim=one, mu=one, step=one)
         r = state.residual(x)
-        if isinstance(self.loss, Kinked):
-            room = np.mean(np.abs(r), axis=-1, keepdims=True) + 1e-300
-            state = state._replace(s=0 * r, p=np.maximum(r, 0) + room, q=np.maximum(-r, 0) + room)
-            mu = np.mean(state.p * self.loss.high - state.q * self.loss.low, axis=-1) / 2
-        else:
-            state = state._replace(s=self.loss.start(r))
-            if np.isfinite(self.loss.high):
-                state = state._replace(heat=np.maximum(1.0, np.max(np.abs(A) @ self.region.half, axis=-1) / 10))
-            mu = self.region.most(state.total(state.s), x, unit) / max(1, self.pairs)
+        state = state._replace(s=self.loss.start(r))
+        mu = self.region.most(state.total(state.s), x, unit) / max(1, self.pairs)
+        if self.limited:
+            apart = r - self.loss.residual(state.s)
+            room = np.maximum(np.mean(np.abs(apart), axis=-1), mu)[:, None] + 1e-300
+            p, q = np.maximum(apart, 0) + room, np.maximum(-apart, 0) + room
+            mu = np.mean(p * (self.loss.high - state.s) + q * (state.s - self.loss.low), axis=-1) / 2
+            state = state._replace(p=p, q=q)
         mu = np.maximum(mu, 1e-300)
         return state._replace(mu=mu, ceiling=mu, z=mu[:, None] / self._slack(x), rim=mu / self._inside(x))
 
@@ -277,7 +322,8 @@ class _Method:
         if isinstance(self.loss, Kinked) or not self.bounded:
             return easing * state.mu
         # Curved losses may take many steps to the edge: mu must not be spent before they are there.
-        return easing * np.maximum(state.mu, np.minimum(gaps / max(1, self.pairs), state.ceiling))
+        pairs = max(1, self.pairs + 2 * state.p.shape[-1])
+        return easing * np.maximum(state.mu, np.minimum(gaps / pairs, state.ceiling))
 
     def _advance(self, state: _State, r: Array, gaps: Array) -> _State:
         """One Newton step for all problems, from where the residuals are `r`."""
@@ -288,31 +334,28 @@ class _Method:
         out = x - self.region.center if self.ball else 0 * x
         above, below = loss.high - s, s - loss.low
         # The step of the slopes is ds = weight (dr + ahead), so that the system is one in dx alone.
+        give, ahead = 1 / loss.curvature(s), r - loss.residual(s)
         if isinstance(loss, Kinked):
-            weight = 1 / (p / above + q / below)
-            # p - q is r, without the rounding of r, which the weight would blow up
-            ahead = p - q - goal / above + goal / below
-        else:
-            heat = state.heat[:, None]
-            weight, ahead = loss.curvature(s) / heat, r - heat * loss.residual(s)
+            ahead = p - q  # this is r, without the rounding of r, which the weight would blow up
+        if self.limited:
+            give, ahead = give + p / above + q / below, ahead - goal / above + goal / below
+        weight = 1 / give
+        solve = self._solver(A, weight, z / w, rim, rim / inside, out)
         gradient = state.total(s + weight * ahead) - (goal / w) @ self.C + (mu / inside)[:, None] * out
-        hessian = np.matmul(np.swapaxes(A, 1, 2), weight[..., None] * A)
-        hessian += (rim / inside)[:, None, None] * out[:, :, None] * out[:, None, :]
-        _diagonal(hessian)[...] += (z / w) @ np.abs(self.C) + self.ball * rim[:, None]
-        dx = _solve(hessian, -gradient, keeps_sum=self.region.total is not None)
-
-        dr, dw = np.matmul(A, dx[..., None])[..., 0], dx @ self.C.T
-        dz = goal / w - z - z / w * dw
-        along = np.sum(out * dx, axis=-1)
+        dx = solve(-gradient)
+        dr, dw, along = np.matmul(A, dx[..., None])[..., 0], dx @ self.C.T, np.sum(out * dx, axis=-1)
+        ds, dz = weight * (dr + ahead), goal / w - z - z / w * dw
         drim = self.ball * (mu / inside - rim + rim / inside * along)
-        ds = weight * (dr + ahead)
-        if isinstance(loss, Kinked):
+        for _ in range(REFINEMENTS * self.careful):
+            # Large weights have blown up the rounding of dr: what the slopes do not add up to is solved for as well.
+            left = state.total(s + ds) - (z + dz) @ self.C + (rim + drim)[:, None] * out + self.ball * rim[:, None] * dx
+            more = solve(-left)
+            dx, dw, ds = dx + more, dw + more @ self.C.T, ds + weight * np.matmul(A, more[..., None])[..., 0]
+            dz, drim = dz - z / w * (more @ self.C.T), drim + rim / inside * np.sum(out * more, axis=-1)
+        if self.limited:
             dp, dq = goal / above - p + p / above * ds, goal / below - q - q / below * ds
         else:
             dp, dq = p, q
-            ds = np.where(above < FAINT, np.minimum(ds, TO_THE_EDGE * above), ds)
-            ds = np.where(below < FAINT, np.maximum(ds, -TO_THE_EDGE * below), ds)
-
         slacks = ((w, dw), (z, dz), (above, -ds), (below, ds), (p, dp), (q, dq), (rim[:, None], drim[:, None]))
         step = np.minimum(1.0, TO_THE_EDGE * np.min([_room(slack, change) for slack, change in slacks], axis=0))
         step = self._off_the_rim(state, step, dx, drim, mu)
@@ -328,9 +371,22 @@ class _Method:
             z=z + far * dz,
             rim=rim + step * drim,
             mu=(1 - step) * state.mu + step * mu,  # not the mean of w z, which may fall while steps get nowhere
-            heat=np.maximum(1.0, state.heat * (1 - 0.8 * step)),
             step=step,
         )
+
+    def _solver(self, A: Array, weight: Array, bound: Array, rim: Array, outward: Array, out: Array) -> Solver:
+        """What solves `H dx = right`: `H` has these weights for rounds, bounds, the ball, and the way out of it."""
+        keeps_sum = self.region.total is not None
+        if self.careful:
+            rows = [np.sqrt(weight)[..., None] * A, np.sqrt(bound)[..., None] * self.C]
+            if self.ball:
+                rows.append(np.sqrt(rim)[:, None, None] * np.eye(A.shape[-1]))
+                rows.append((np.sqrt(outward)[:, None] * out)[:, None])
+            return _by_rows(np.concatenate(rows, axis=1), keeps_sum)
+        hessian = np.matmul(np.swapaxes(A, 1, 2), weight[..., None] * A)
+        hessian += outward[:, None, None] * out[:, :, None] * out[:, None, :]
+        _diagonal(hessian)[...] += bound @ np.abs(self.C) + self.ball * rim[:, None]
+        return lambda right: _solve(hessian, right, keeps_sum)
 
     def _off_the_rim(self, state: _State, step: Array, dx: Array, drim: Array, mu: Array) -> Array:
         """Steps halved until they stay off the rim of a ball: close to it, all that follow would be tiny."""
@@ -357,9 +413,34 @@ def _solve(hessian: Array, right: Array, keeps_sum: bool) -> Array:
     stable = even.copy()
     _diagonal(stable)[:, :dim] += RIDGE
     found = np.linalg.solve(stable, right[..., None])
-    for _ in range(2):  # what the ridge has changed, and rounding
+    for _ in range(REFINEMENTS):  # what the ridge has changed, and rounding
         found = found + np.linalg.solve(stable, right[..., None] - even @ found)
     return found[:, :dim, 0] / scale
+
+
+def _by_rows(rows: Array, keeps_sum: bool) -> Solver:
+    """What solves `rows^T rows dx = right` for rows that may be of very different sizes; `keeps_sum`: with sum 0."""
+    dim = rows.shape[-1]
+    basis = np.linalg.svd(np.ones((1, dim)))[2][1:].T if keeps_sum else np.eye(dim)
+    rows = rows @ basis
+    rows[~np.isfinite(rows).all(axis=(1, 2))] = 0.0  # lost, but must not stop the others
+    size = _or_one(np.sqrt(np.sum(rows**2, axis=1)))[:, None, :]
+    rows = rows / size
+    # The largest rows first: the decomposition keeps what the small ones say only if it comes to them last.
+    order = np.argsort(-np.max(np.abs(rows), axis=-1), axis=-1)
+    one = np.broadcast_to(np.eye(rows.shape[-1]), (len(rows), rows.shape[-1], rows.shape[-1]))
+    sorted_rows = np.concatenate([np.take_along_axis(rows, order[..., None], axis=1), TINY * one], axis=1)
+    inverse = np.linalg.solve(np.linalg.qr(sorted_rows, mode="r"), one)
+
+    def solve(right: Array) -> Array:
+        right = (right @ basis)[..., None] / np.swapaxes(size, 1, 2)
+        found = np.zeros_like(right)
+        for _ in range(1 + REFINEMENTS):
+            wrong = right - np.swapaxes(rows, 1, 2) @ (rows @ found)
+            found = found + inverse @ (np.swapaxes(inverse, 1, 2) @ wrong)
+        return (found[..., 0] / size[:, 0]) @ basis.T
+
+    return solve
 
 
 def _diagonal(matrices: Array) -> Array:
@@ -374,4 +455,4 @@ def _or_one(numbers: Array) -> Array:
 
 def _room(slack: Array, change: Array) -> Array:
     """The length of step at which the first slack of each problem becomes 0."""
-    return np.min(np.where(change < 0, -slack / change, np.inf), axis=-1, initial=np.inf)
+    return 1 / np.abs(np.fmax.reduce(-change / slack, axis=-1, initial=0.0))  # abs: no -0.0

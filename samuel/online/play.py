@@ -24,7 +24,7 @@ WORTH_COMPILING = 10_000
 """Rounds from which on compiling, which takes seconds, pays."""
 STREAMS_AT_ONCE = 128
 """Streams that a compiled loop serves together."""
-MOST_COMPILED = 2**29
+MOST_COMPILED = 2**28
 """Rounds that a compiled run can count: its integers have 32 bits, and covers need some times the round."""
 CHUNK = 2**15
 """Rounds between two looks at the clock: progress is shown, and the stream makes its next stretch."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from samuel.online.certificates import ANY_POINT, within
-from samuel.online.comparators import best_on_intervals
+from samuel.online.comparators import best_on_intervals, warn_if_inexact
 from samuel.online.domains import Domain
 from samuel.online.learner import whole_number
 from samuel.online.streams import Stream, as_stream
@@ -111,6 +111,9 @@ def hindsight(
             in memory than the longest interval, or 65,536 rounds.
         starts: about how many starts are looked at for each length, at most. Time is in proportion to it.
 
+    Warns:
+        InexactComparator: if the loss of a best fixed point is not known to within 1e-6 (1 + the loss).
+
     >>> from samuel.online import Interval, TwoValleys
     >>> best = hindsight(TwoValleys(rounds=64), Interval(-1.0, 1.0))
     >>> best.grid.lengths
@@ -133,6 +136,7 @@ def hindsight(
     grid = Grid(rounds, shortest, starts, longest)
     found = [_best(stream, domain, grid.starts_of(length), length) for length in grid.lengths]
     losses, gaps = zip(*found, strict=True)
+    warn_if_inexact(np.concatenate(losses), np.concatenate(gaps))
     return Hindsight(grid, domain, losses, gaps)
 
 

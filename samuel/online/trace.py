@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from samuel.online.certificates import Certificate, Comparison, certify, linearised_regret
-from samuel.online.comparators import best_fixed_point, best_on_intervals
+from samuel.online.comparators import best_fixed_point, best_on_intervals, warn_if_inexact
 from samuel.online.streams import Stream
 
 if TYPE_CHECKING:
@@ -95,6 +95,9 @@ class Trace:
             comparator: a fixed point to compare with instead of the best one.
             radius: compare with points no further than this from the origin; needed on unbounded domains where the
                 best fixed point would be infinitely far away.
+
+        Warns:
+            InexactComparator: if the loss of the best fixed point is not known to within 1e-6 (1 + the loss).
         """
         first, last = self._interval(first, last)
         stream = self._known_stream()
@@ -104,7 +107,9 @@ class Trace:
         loss = stream.loss
         if comparison.point is not None:
             return ours - loss.total(comparison.point, tuple(np.asarray(a, float) for a in data))[0]
-        return ours - best_fixed_point(loss, data, comparison.domain, self.rule.dim).loss
+        best = best_fixed_point(loss, data, comparison.domain, self.rule.dim)
+        warn_if_inexact(best.loss, best.gap)
+        return ours - best.loss
 
     def linearised_regret(
         self,
@@ -154,6 +159,7 @@ class Trace:
         stream, domain = self._known_stream(), Comparison.of(self.rule, None, radius).domain
         starts = np.arange(0, len(self) - length + 1, every)
         best = best_on_intervals(stream.loss, stream.data(0, len(self)), domain, self.rule.dim, starts, length)
+        warn_if_inexact(best.losses, best.gaps)
         ours = _running(self.losses)
         regrets = ours[starts + length] - ours[starts] - best.losses
         at = int(np.argmax(regrets))

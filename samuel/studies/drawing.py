@@ -88,7 +88,9 @@ def line(
         "hovertemplate": "%{y:.4~g}",
         **more,
     }
-    figure.add_trace(go.Scatter(x=np.asarray(x, dtype=np.float32), y=np.asarray(y, dtype=np.float32), **settings))
+    most = float(np.finfo(np.float32).max)
+    heights = np.clip(np.asarray(y, dtype=float), -most, most).astype(np.float32)
+    figure.add_trace(go.Scatter(x=np.asarray(x, dtype=np.float32), y=heights, **settings))
 
 
 def heat_map(at: np.ndarray, rows: list[str], values: np.ndarray, x: str, y: str, end: float) -> go.Figure:

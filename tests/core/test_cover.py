@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samuel.core import AllIntervals, Anytime, Chosen, Fixed, Geometric, Watched
+from samuel.core import AllIntervals, Anytime, Chosen, Compact, Fixed, Geometric, Pruned, Watched
 
 LIMITED = [
     Watched(4, short=2),
@@ -166,3 +166,33 @@ def test_limited_levels_repeat_their_longest_block():
     assert [cover.slots(rounds) for rounds in (1, 8, 16, 10**6)] == [1, 2, 3, 3]
     assert [cover.block(2, t) for t in (15, 16, 31, 1000)] == [None, (16, 16), (16, 16), (992, 16)]
     assert Geometric(horizon=100, shortest=5, levels=2).slots(100) == 2
+
+
+@pytest.mark.parametrize("shortest", [1, 3])
+def test_a_pruned_cover_keeps_whom_the_rule_keeps(shortest):
+    cover = Pruned(shortest)
+    for t in range(400):
+        now = t // shortest + 1
+        # Born in i = r 2^k, r odd; dropped once older than 2^(k+2): `i & -i` is 2^k.
+        alive = {i for i in range(1, now + 1) if now - i <= 4 * (i & -i)}
+        slots = cover.slots(t)
+        blocks = [cover.block(slot, t) for slot in range(slots)]
+        found = {first // shortest + 1: length for first, length in (block for block in blocks if block)}
+        assert found == {i: shortest * (4 * (i & -i) + 1) for i in alive}
+        assert [block is not None for block in blocks] == cover.running(t, slots).tolist()
+        assert len(cover.starts_at(t)) == (t % shortest == 0)
+
+
+@pytest.mark.parametrize("shortest", [1, 3])
+def test_a_compact_cover_has_every_other_block(shortest):
+    cover = Compact(shortest)
+    for t in range(400):
+        now, slots = t // shortest + 1, cover.slots(t)
+        blocks = [cover.block(slot, t) for slot in range(slots)]
+        # Level k runs where the bit k of the number of now is set, from where that bit was last set.
+        expected = [
+            ((now >> k << k) * shortest - shortest, shortest * 2**k) if now >> k & 1 else None for k in range(slots)
+        ]
+        assert blocks == expected
+        assert [block is not None for block in blocks] == cover.running(t, slots).tolist()
+        assert len(cover.starts_at(t)) == (t % shortest == 0)

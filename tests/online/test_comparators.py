@@ -19,10 +19,20 @@ from samuel.online import (
     LogisticLoss,
     LossFamily,
     PinballLoss,
+    Recorded,
+    Samuel,
     Simplex,
     SquaredLoss,
+    play,
 )
-from samuel.online.comparators import best_fixed_point, best_fixed_points, best_on_intervals
+from samuel.online.comparators import (
+    InexactComparator,
+    best_fixed_point,
+    best_fixed_points,
+    best_on_intervals,
+    warn_if_inexact,
+)
+from samuel.online.regret import hindsight, regret_map
 
 DOMAINS = [Ball(0.5), Ball(0.5, center=(0.2, 0.1, -0.3)), Ball(50.0), Box(-0.3, 0.4), Simplex(), Free()]
 HALF = Box((0.0, -np.inf, -1.0), (np.inf, 0.1, 1.0))
@@ -189,6 +199,50 @@ def test_many_coordinates_and_rounds_are_solved_with_proof(loss, domain):
     assert is_proved(best_fixed_point(loss, data, domain, 60), loss, data, domain)
 
 
+@pytest.mark.parametrize("domain", [Box(-1.0, 2.0), Ball(1.0), Ball(50.0), Simplex()], ids=str)
+@pytest.mark.parametrize("loss", [*SMOOTH, *KINKED], ids=name)
+def test_rounds_a_million_times_as_large_as_others_are_solved_with_proof(loss, domain):
+    """Far out logistic losses have no curvature to go by, and next to large rounds small ones drown in rounding."""
+    random = np.random.default_rng(5)
+    sizes = 10.0 ** random.uniform(-3, 3, size=(100, 8, 1))
+    features, target = drawn(loss, 800, 12)
+    data = features.reshape(100, 8, 12) * sizes, target.reshape(100, 8)
+    found = best_fixed_points(loss, data, domain, 12)
+    assert np.asarray(domain.contains(found.points)).all()
+    assert found.losses == pytest.approx(np.sum(loss.value(found.points[:, None], data), axis=-1), rel=1e-9, abs=1e-9)
+    assert np.max(found.gaps / (1 + found.losses)) <= 1e-8
+
+
+def test_logistic_losses_of_very_different_rounds_are_solved_as_well_as_by_a_general_solver():
+    random = np.random.default_rng(5)
+    for _ in range(10):
+        features = random.normal(size=(8, 12)) * 10.0 ** random.uniform(-3, 3, size=(8, 1))
+        data = features, np.where(random.normal(size=8) < 0, -1.0, 1.0)
+        total, start = LogisticLoss().total, np.full(12, 0.5)
+        other = minimize(total, start, args=(data,), jac=True, method="L-BFGS-B", bounds=[(-1, 2)] * 12)
+        assert best_fixed_point(LogisticLoss(), data, Box(-1.0, 2.0), 12).loss <= other.fun + 1e-8 * (1 + other.fun)
+
+
+def test_the_gap_of_far_away_points_has_their_rounding_in_it():
+    """There are more coordinates than rounds, so that the least loss is 0; but points 10^5 away are not that exact."""
+    random = np.random.default_rng(5)
+    features = random.normal(size=(50, 8, 12)) * 10.0 ** random.uniform(-3, 3, size=(50, 8, 1))
+    target = 1000 * random.normal(size=(50, 8))
+    found = best_fixed_points(AbsoluteLoss(), (features, target), Free(), 12)
+    assert np.max(np.abs(found.points)) > 1e5
+    exact = np.sum(features.astype(np.longdouble) * found.points[:, None], axis=-1) - target
+    assert np.max(np.sum(np.abs(exact), axis=-1)) <= 10 * np.max(found.gaps) <= 1e-5
+
+
+@pytest.mark.parametrize("radius", [1e12, 1e100, 1e200, 1e300])
+@pytest.mark.parametrize("loss", [*SMOOTH, *KINKED], ids=name)
+def test_a_ball_may_be_of_any_size(loss, radius):
+    data = drawn(loss, 50, 3)
+    found, expected = (best_fixed_point(loss, data, ball, 3) for ball in (Ball(radius), Ball(1e3)))
+    assert found.loss == pytest.approx(expected.loss, rel=1e-6)
+    assert found.loss - expected.loss <= found.gap <= found.loss
+
+
 # --- One dimension --------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +295,31 @@ def test_intervals_of_a_stretch_may_overlap():
     for start, total in zip((0, 3, 10), found.losses, strict=True):
         part = tuple(array[start : start + 20] for array in data)
         assert total == pytest.approx(best_fixed_point(AbsoluteLoss(), part, Ball(1.0), 2).loss, rel=1e-9)
+
+
+# --- What is not known exactly ---------------------------------------------------------------------------------------
+
+
+QUESTIONS = {
+    "regret": lambda trace: trace.regret(radius=1e200),
+    "worst": lambda trace: trace.worst(16, radius=1e200),
+    "hindsight": lambda trace: hindsight(trace.stream, Free(), radius=1e200),
+    "regret_map": lambda trace: regret_map(trace, radius=1e200),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_regret_against_points_that_are_not_known_exactly_comes_with_a_warning(question):
+    """How small losses are somewhere in a ball of radius 1e200 cannot be proved with 16 digits."""
+    trace = play(Samuel(dim=3), Recorded(AbsoluteLoss(), drawn(AbsoluteLoss(), 64, 3)), backend="numpy")
+    with pytest.warns(InexactComparator, match=r"intervals: its loss of \d.* may be \d.* above the smallest"):
+        QUESTIONS[question](trace)
+
+
+def test_the_warning_names_the_worst_gap():
+    with pytest.warns(InexactComparator, match=r"on 2 of 3 intervals: its loss of 9 may be 0\.5 above"):
+        warn_if_inexact(np.array([1.0, 9.0, 2.0]), np.array([1e-9, 0.5, 1e-3]))
+    warn_if_inexact(np.array([1.0, 1e3]), np.array([1e-6, 1e-3]))  # no warning: they are errors here
 
 
 # --- What cannot be answered ----------------------------------------------------------------------------------------

@@ -118,6 +118,10 @@ class Table:
         return found
 
 
+FEWEST_TABLE_ROUNDS = 64
+"""Rounds below which there is nothing to see on intervals."""
+
+
 @lru_cache(maxsize=4)
 def opened(table: Table) -> Encoded:
     """The stream of a table; read once, however often it is asked for.
@@ -139,6 +143,11 @@ def table_arena(table: Table) -> Arena:
     stream = opened(table)
     found = stream.rounds or 0
     rounds = found if table.rounds is None else min(table.rounds, found)
+    if rounds < FEWEST_TABLE_ROUNDS:
+        raise ValueError(
+            f"{table.source}: {rounds} rounds are too few to play; at least {FEWEST_TABLE_ROUNDS} are needed, beside "
+            "the first rows, which set the scale of the target"
+        )
     logistic = stream.classes is not None
     radius = table.radius if table.radius is not None else (10.0 if logistic else 5.0)
     name = Path(table.source).name
@@ -150,8 +159,9 @@ def table_arena(table: Table) -> Arena:
         table.name,
         f"{name}, {table.target}" if table.target else name,
         f"{'The file' if table.kind == 'csv' else 'The data set of river'} {name}: "
-        f"{_what(stream)} from {stream.dim} features, {found} rows in the order of the file. Numbers are standardised "
-        f"by the rows before. Decisions lie in a ball of radius {radius:g}.{skipped}",
+        f"{_what(stream)} from {stream.dim} features, {found} rows in the order of the file. Numbers are "
+        f"{'standardised by the rows before' if table.scale else 'taken as they are'}. "
+        f"Decisions lie in a ball of radius {radius:g}.{skipped}",
         Ball(radius),
         rounds,
         rounds // 8,

@@ -124,7 +124,13 @@ def as_map(rounds: int, lengths: Sequence[int], firsts: Sequence[np.ndarray], nu
             elif a and edges[column] <= rounds - length:
                 values[row, column] = some[a - 1]
         values[row] /= math.sqrt(length)
-    return Map((edges[:-1] + edges[1:]) / 2, tuple(lengths), values.astype(np.float32))
+    return Map((edges[:-1] + edges[1:]) / 2, tuple(lengths), single(values))
+
+
+def single(values: np.ndarray) -> np.ndarray:
+    """Numbers in single precision, enough for a figure; those beyond its range at the end of it."""
+    most = float(np.finfo(np.float32).max)
+    return np.clip(values, -most, most).astype(np.float32)
 
 
 def certificate_of(trace: Trace, first: int, last: int) -> float | None:

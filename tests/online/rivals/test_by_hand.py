@@ -149,6 +149,31 @@ def test_flh_for_exp_concave_losses_takes_gains_as_they_are():
     assert learner.predict()[0] == pytest.approx(-(0.4 * a + 0.2 * b) / (a + b))
 
 
+def test_flh_without_a_horizon_takes_rates_that_fall():
+    learner = FLH(1, LINE, learners=TWO, gradient_bound=0.5)
+    found = decisions(learner, [0.5, 0.5, 0.5])
+    # One block. Round 1: A -1/5, B -1/10; gains 1/2 (x + 1/5) and 1/2 (x + 1/10), which differ by 1/20. After t = 2
+    # rounds a = 2^-1/2. Round 2: A -2/5, B -1/5, gains differ by 1/10; after 3 rounds a = 3^-1/2.
+    odds = exp(2**-0.5 / 20)
+    second = -(0.4 * odds + 0.2) / (odds + 1)
+    odds *= exp(3**-0.5 / 10)
+    close(found, [0, -0.15, second, -(0.6 * odds + 0.3) / (odds + 1)])
+
+
+def test_sacs_counts_what_was_gained_in_the_unit_of_now():
+    learner = SACS(1, LINE, learners=TWO)
+    found = decisions(learner, [0.5, 0.5, 5.0])
+    # The unit is the largest gain so far. Round 1: -3/20, gains 1/40 and -1/40: in units of 1/40, 1 and -1.
+    # Round 2: A -2/5, B -1/5.
+    a, b = exp(4 / 6) - 1, 0.0  # (R + 1)^2 / (3 (C + 1)) with R = C = 1; B: R = -1, so nothing
+    assert found[2] == pytest.approx(-(0.4 * a + 0.2 * b) / (a + b))
+    # The decision is A's. Gains with a gradient of 5: A 0, B 5 (-2/5 + 1/5) = -1, the new unit: what was 1 and -1 is
+    # 1/40 and -1/40. A moves by -2 and B by -1, both to the edge at -1.
+    total, size = learner._state.weights
+    assert total[0] == pytest.approx([1 / 40, -1 / 40 - 1])
+    assert size[0] == pytest.approx([1 / 40, 1 / 40 + 1])
+
+
 def test_aflh_drops_who_is_too_old():
     learner = AFLH(1, LINE, shortest=1)
     for round in range(1, 6):
@@ -218,6 +243,36 @@ def test_parameter_free_levels_correct_each_other():
     #   of -1: wealth 1 + 1/2; -1 / (1 + 1/2) = -2/3, curvature 2 + 4/9, part at most 1/2: 1/2. So 3/4.
     # Level 1 starts in rounds 4 and 6: in its second round it has staked nothing yet. So the decision is level 2's.
     close(found[4:], [0, 0, -0.5, -0.75])
+
+
+def test_parameter_free_levels_pass_on_what_does_not_push_outwards():
+    learner = ParameterFree(1, Interval(-0.25, 0.25), shortest=4)
+    found = decisions(learner, [1.0, 1.0, 1.0])
+    # Lengths are in units of 1/4, half of the domain, and at most 1/2 long. Rounds 0 and 1: 0. Round 2: a stake of 1/2
+    # in units of 1/4: -1/8. Round 3: wealth 3/2, part 1/2: 3/4 of 1/4.
+    close(found, [0, 0, -1 / 8, -3 / 16])
+    # On and on in the same direction the point would leave the domain: it stays at its edge, and the part of the
+    # gradient that pushes outwards is not passed on, so that the wealth does not grow any more.
+    for _ in range(200):
+        learner.update([1.0])
+        assert learner.predict()[0] >= -0.25
+    wealth = float(np.exp(learner._state.length.log_wealth).max())
+    assert wealth < 30
+    # Then a few gradients the other way are enough to leave the edge.
+    for _ in range(12):
+        learner.update([-1.0])
+    assert learner.predict()[0] > -0.25
+
+
+def test_parameter_free_starts_anew_where_it_is_when_all_levels_do():
+    learner = ParameterFree(1, LINE, shortest=2)
+    before = None
+    for round in range(1, 17):
+        before = learner.predict()
+        learner.update([1.0 if round < 9 else -0.1])
+        if round in (4, 8, 16):  # a level opens, and every level starts with it
+            assert learner.predict() == pytest.approx(before)
+    assert learner.predict()[0] != 0
 
 
 def test_newborns_start_at_the_decision_or_at_the_centre():
