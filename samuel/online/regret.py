@@ -18,7 +18,7 @@ from samuel.online.comparators import best_on_intervals, warn_if_inexact
 from samuel.online.domains import Domain
 from samuel.online.learner import whole_number
 from samuel.online.streams import Stream, as_stream
-from samuel.online.trace import Trace, Worst
+from samuel.online.trace import Trace, Worst, interval_sums
 
 SHORTEST = 8
 """Rounds in the shortest interval."""
@@ -237,11 +237,12 @@ def regret_map(
         best = hindsight(trace.stream, trace.rule.domain, len(trace), radius=radius, shortest=shortest, starts=starts)
     elif best.grid.rounds != len(trace):
         raise ValueError(f"hindsight was taken over {best.grid.rounds} rounds, the run has {len(trace)}")
-    sums = np.concatenate([[0.0], np.cumsum(trace.losses, dtype=float)])
+    elif trace.rule.domain.bounded and best.domain != trace.rule.domain:
+        raise ValueError(f"hindsight was taken on {best.domain}, the run was on {trace.rule.domain}")
     lengths = best.grid.lengths
     offsets = tuple(best.grid.starts_of(length) for length in lengths)
     regret = tuple(
-        sums[starts + length] - sums[starts] - losses
+        interval_sums(trace.losses, starts, length) - losses
         for length, starts, losses in zip(lengths, offsets, best.losses, strict=True)
     )
     firsts = tuple(starts + trace.first for starts in offsets)

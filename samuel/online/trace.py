@@ -160,8 +160,7 @@ class Trace:
         starts = np.arange(0, len(self) - length + 1, every)
         best = best_on_intervals(stream.loss, stream.data(0, len(self)), domain, self.rule.dim, starts, length)
         warn_if_inexact(best.losses, best.gaps)
-        ours = _running(self.losses)
-        regrets = ours[starts + length] - ours[starts] - best.losses
+        regrets = interval_sums(self.losses, starts, length) - best.losses
         at = int(np.argmax(regrets))
         first = self.first + int(starts[at])
         return Worst(float(regrets[at]), first, first + length - 1)
@@ -221,6 +220,26 @@ class _OneOf(Stream):
 
     def data(self, start: int, stop: int) -> Any:
         return tuple(array[:, self._number] for array in self._stream.data(start, stop))
+
+
+def interval_sums(values: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    """The sums of `length` values from each start on.
+
+    Of differences of running sums the large would swallow the small. Here an interval is the end of one block of that
+    length and the beginning of the next, so that nothing outside of it comes in.
+
+    >>> interval_sums(np.array([1e20, 1.0, 2.0, 3.0]), np.array([0, 1, 2]), length=2)
+    array([1.e+20, 3.e+00, 5.e+00])
+    """
+    blocks = -(-len(values) // length) + 1
+    padded = np.zeros(blocks * length)
+    padded[: len(values)] = values
+    padded = padded.reshape(blocks, length)
+    block, place = np.divmod(starts, length)
+    ends = np.cumsum(padded[:, ::-1], axis=1)[:, ::-1]
+    beginnings = np.cumsum(padded, axis=1)
+    next_block = np.where(place > 0, beginnings[np.minimum(block + 1, blocks - 1), place - 1], 0.0)
+    return ends[block, place] + next_block
 
 
 def _running(part: np.ndarray) -> np.ndarray:

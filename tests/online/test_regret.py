@@ -242,3 +242,22 @@ def _watched(data, asked):
         return data(stream, start, stop)
 
     return watched
+
+
+def test_one_huge_loss_does_not_spoil_the_regret_of_other_intervals():
+    features, targets = np.ones((64, 1)), np.zeros(64)
+    targets[3] = 1e9
+    stream = Recorded(SquaredLoss(), (features, targets))
+    trace = play(Single(OGD(0.1), 1, Box(-1.0, 1.0)), stream, backend="numpy")
+    regrets = regret_map(trace)
+    for length, firsts, found in zip(regrets.lengths, regrets.firsts, regrets.regret, strict=True):
+        for first, regret in zip(firsts, found, strict=True):
+            exact = trace.regret(int(first), int(first) + length - 1)
+            assert regret == pytest.approx(exact, rel=1e-9, abs=1e-9 if first > 3 else 1e4)
+
+
+def test_hindsight_on_another_domain_is_refused():
+    stream = DriftingRegression(dim=2, period=50)
+    trace = play(Samuel(2, Ball(1.0)), stream, 64, backend="numpy")
+    with pytest.raises(ValueError, match="hindsight was taken on"):
+        regret_map(trace, hindsight(stream, Ball(2.0), 64))
