@@ -291,7 +291,7 @@ class _Method:
         mu = self.region.most(state.total(state.s), x, unit) / max(1, self.pairs)
         if self.limited:
             apart = r - self.loss.residual(state.s)
-            room = np.maximum(np.mean(np.abs(apart), axis=-1), mu)[:, None] + 1e-300
+            room = np.maximum(np.mean(np.abs(apart), axis=-1), mu / r.shape[-1])[:, None] + 1e-300
             p, q = np.maximum(apart, 0) + room, np.maximum(-apart, 0) + room
             mu = np.mean(p * (self.loss.high - state.s) + q * (state.s - self.loss.low), axis=-1) / 2
             state = state._replace(p=p, q=q)

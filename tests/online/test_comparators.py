@@ -381,3 +381,13 @@ def _through(method):
 def test_a_loss_family_of_ones_own_with_kinks_is_refused():
     with pytest.raises(ValueError, match="curvature is inf"):
         best_fixed_point(Corner(), (np.ones((2, 2)),), Ball(1.0), 2)
+
+
+@pytest.mark.parametrize("rounds", [5_000, 40_000])
+def test_it_is_proved_for_long_stretches_too(rounds):
+    random = np.random.default_rng(rounds)
+    features = random.normal(size=(rounds, 7)) * np.array([1, 1, 1, 0.3, 0.1, 3, 1])
+    labels = np.sign(features @ random.normal(size=7) + random.logistic(size=rounds))
+    found = best_fixed_point(LogisticLoss(), (features, labels), Ball(10.0), 7)
+    assert found.loss < 0.9 * rounds * np.log(2)  # better than no opinion
+    assert found.gap <= 1e-8 * (1 + found.loss)
