@@ -9,19 +9,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from samuel.cli.shared import BAD_INPUT, INTERRUPTED, AsJson, Quiet, app, fail, needs, writable
+from samuel.cli.shared import (
+    BAD_INPUT,
+    INTERRUPTED,
+    AsJson,
+    Out,
+    Quiet,
+    app,
+    distinct,
+    fail,
+    needs,
+    results_on_terminal,
+    whole_number,
+    with_progress,
+    writable,
+)
 from samuel.studies.play import arenas
 from samuel.studies.play.arenas import DEFAULT_STREAMS, ONE_DIMENSION, STREAMS
 from samuel.studies.play.cast import LEARNERS
@@ -36,15 +42,6 @@ LARGEST_RADIUS = 1e6
 WIDE = 140
 """Columns that the tables need where they are not printed on a terminal."""
 MISSING = {"refuse": "refuse", "skip": "skip", "past-mean": "past mean"}
-
-Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the report; folders are made as needed.")]
-
-
-def _whole(text: str | int) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from None
 
 
 def _number(text: str | float) -> float:
@@ -75,7 +72,7 @@ def play_command(
     rounds: Annotated[
         int | None,
         typer.Option(
-            parser=_whole,
+            parser=whole_number,
             metavar="<int>",
             help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}; of a table, the first so many rows.",
             show_default=f"{Plan.rounds}; all rows of a table",
@@ -84,7 +81,7 @@ def play_command(
     dim: Annotated[
         int | None,
         typer.Option(
-            parser=_whole,
+            parser=whole_number,
             metavar="<int>",
             help=f"Dimension of the decisions, up to {MOST_DIM}; {' and '.join(ONE_DIMENSION)} have one.",
             show_default=str(Plan.dim),
@@ -92,12 +89,12 @@ def play_command(
     ] = None,
     seed: Annotated[
         int,
-        typer.Option(parser=_whole, metavar="<int>", help="The same seed gives the same data."),
+        typer.Option(parser=whole_number, metavar="<int>", help="The same seed gives the same data."),
     ] = Plan.seed,
     seeds: Annotated[
         int,
         typer.Option(
-            parser=_whole,
+            parser=whole_number,
             metavar="<int>",
             help="Play every stream so many times, with other data; means and standard deviations are reported.",
         ),
@@ -130,7 +127,9 @@ def play_command(
     most_features: Annotated[
         int,
         typer.Option(
-            parser=_whole, metavar="<int>", help="Refuse a table that makes more features than this, words counted out."
+            parser=whole_number,
+            metavar="<int>",
+            help="Refuse a table that makes more features than this, words counted out.",
         ),
     ] = MOST_FEATURES,
     scale: Annotated[
@@ -161,7 +160,7 @@ def play_command(
         typer.Option(
             "--jobs",
             "-j",
-            parser=_whole,
+            parser=whole_number,
             metavar="<int>",
             help="How many streams are played at the same time.",
             show_default="as many as there are cores",
@@ -184,7 +183,7 @@ def play_command(
     """
     options: dict[str, Any] = {"seed": seed, "seeds": seeds, "backend": backend}
     options |= {} if dim is None else {"dim": dim}
-    streams = _distinct(stream)
+    streams = distinct(stream)
     if everything:
         streams = streams or (() if csv or river else tuple(STREAMS))
     elif not streams and not csv and not river:
@@ -200,7 +199,7 @@ def play_command(
             raise typer.BadParameter(f"{value}: a table is what it is; {name} is for --stream.", param_hint=name)
     if streams and rounds is not None:
         options["rounds"] = rounds
-    methods = _distinct(method) or (tuple(LEARNERS) if everything else None)
+    methods = distinct(method) or (tuple(LEARNERS) if everything else None)
     try:
         separator = "\t" if separator in ("\\t", "tab") else separator
         reading = {"separator": separator, "most_features": most_features, "scale": scale}
@@ -272,7 +271,7 @@ def _tables(
         **reading,
     }
     found = [arenas.Table("csv", str(csv), target, **shared)] if csv else []
-    found += [arenas.Table("river", name, **shared) for name in _distinct(river)]
+    found += [arenas.Table("river", name, **shared) for name in distinct(river)]
     return tuple(found)
 
 
@@ -284,7 +283,7 @@ def _play(plan: Plan, out: Path, as_json: bool, quiet: bool) -> None:
     try:
         for table in plan.tables:
             _read(table, errors, quiet)
-        report = _run(plan, errors, quiet)
+        report: Report = with_progress(lambda tell: run(plan, tell), quiet)
         page.save(out, page.render(report))
     except KeyboardInterrupt:
         fail("Interrupted. No report was written.", INTERRUPTED)
@@ -328,21 +327,6 @@ def _as_options(message: str) -> str:
     return re.sub(rf"\b(?P<name>{names})=(?:'(?P<value>[^']*)'|\['(?P<listed>[^']*)'\])?", option, message)
 
 
-def _run(plan: Plan, console: Console, quiet: bool) -> Report:
-    """Play a plan, with a progress bar on a terminal."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    hidden = quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task("starting", total=None)
-        return run(plan, lambda what, done, total: bar.update(task, description=what, completed=done, total=total))
-
-
 def _print_tables(report: Report) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:  # a file is as wide as it takes
@@ -365,16 +349,7 @@ def _table(contest: Contest) -> Table:
     dims = "1 dimension" if contest.dim == 1 else f"{contest.dim} dimensions"
     seeds = "" if contest.seeds == 1 else f", {contest.seeds} seeds"
     title = f"{contest.label}: {contest.rounds} rounds, {dims}{seeds}"
-    shown = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for place, head in enumerate(table.short):
-        shown.add_column(head, justify="right" if place else "left", no_wrap=not place, vertical="bottom")
-    for name, cells in table.rows:
-        shown.add_row(name, *(f"[bold]{cell.text}[/bold]" if cell.best else cell.text for cell in cells))
-    return shown
-
-
-def _distinct(names: list[str] | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names or ()))
+    return results_on_terminal(title, table)
 
 
 def _split(names: str) -> tuple[str, ...]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 import samuel
 
@@ -37,6 +40,7 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON on standard output, not as tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but where the results are.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the report; folders are made as needed.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -98,3 +102,41 @@ def wide_console() -> Console:
     """Standard output for tables: as wide as the terminal, and wide enough for them where there is none."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=max(console.width, 100))
+
+
+def whole_number(text: str | int) -> int:
+    """What was typed as a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+def distinct(names: list[str] | None) -> tuple[str, ...]:
+    """The names that were given, each once."""
+    return tuple(dict.fromkeys(names or ()))
+
+
+def with_progress(run: Callable[[Callable[[str, int, int], None]], Any], quiet: bool) -> Any:
+    """What `run` returns, with a bar on a terminal; `run` gets a function to tell what it does and how far it is."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+        return run(lambda what, done, total: bar.update(task, description=what, completed=done, total=total))
+
+
+def results_on_terminal(title: str, table: Any) -> Table:
+    """A table of `samuel.studies.tables` as the terminal shows it, the best in bold."""
+    shown = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for place, head in enumerate(table.short):
+        shown.add_column(head, justify="right" if place else "left", no_wrap=not place, vertical="bottom")
+    for name, cells in table.rows:
+        shown.add_row(name, *(f"[bold]{cell.text}[/bold]" if cell.best else cell.text for cell in cells))
+    return shown

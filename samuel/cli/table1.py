@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from samuel.cli.shared import INTERRUPTED, AsJson, Quiet, app, fail, needs, wide_console, writable
+from samuel.cli.shared import (
+    INTERRUPTED,
+    AsJson,
+    Out,
+    Quiet,
+    app,
+    distinct,
+    fail,
+    needs,
+    results_on_terminal,
+    whole_number,
+    wide_console,
+    with_progress,
+    writable,
+)
 from samuel.studies.play.table1 import (
     FEWEST_ROUNDS,
     METHODS,
@@ -24,13 +34,6 @@ from samuel.studies.play.table1 import (
     summary,
 )
 from samuel.studies.play.table1_streams import FAMILIES
-
-
-def _whole(text: str | int) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from None
 
 
 @app.command(name="table1")
@@ -45,14 +48,17 @@ def table1_command(
     ] = None,
     rounds: Annotated[
         int,
-        typer.Option(parser=_whole, metavar="<int>", help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}."),
+        typer.Option(
+            parser=whole_number, metavar="<int>", help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}."
+        ),
     ] = Plan.rounds,
     seeds: Annotated[
-        int, typer.Option(parser=_whole, metavar="<int>", help=f"How many streams of each family, up to {MOST_SEEDS}.")
+        int,
+        typer.Option(
+            parser=whole_number, metavar="<int>", help=f"How many streams of each family, up to {MOST_SEEDS}."
+        ),
     ] = Plan.seeds,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to write the report; folders are made as needed.")
-    ] = Path("samuel-table1/report.html"),
+    out: Out = Path("samuel-table1/report.html"),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -67,14 +73,14 @@ def table1_command(
     - `samuel table1 --json --quiet > table1.json`
     """
     try:
-        plan = Plan(_distinct(family) or Plan.families, _distinct(method) or Plan.methods, rounds, seeds)
+        plan = Plan(distinct(family) or Plan.families, distinct(method) or Plan.methods, rounds, seeds)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     out = writable(out)
     with needs("plotly", "jinja2", "markupsafe"):
         from samuel.studies.play import table1_page as page
     try:
-        report = _run(plan, Console(stderr=True), quiet)
+        report: Report = with_progress(lambda tell: run(plan, tell), quiet)
         page.save(out, page.render(report))
     except KeyboardInterrupt:
         fail("Interrupted. No report was written.", INTERRUPTED)
@@ -87,26 +93,12 @@ def table1_command(
     typer.echo(f"Report: {out}", err=as_json)
 
 
-def _run(plan: Plan, console: Console, quiet: bool) -> Report:
-    """Play a plan, with a progress bar on a terminal."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=None)
-        return run(plan, lambda what, done, total: bar.update(task, description=what, completed=done, total=total))
-
-
 def _print(report: Report, page: Any) -> None:
     console = wide_console()
     for experiment in report.experiments:
         section = page.section(experiment)
         for title, table in section.tables:
-            console.print(_table(title, table))
+            console.print(results_on_terminal(title, table))
             console.print()
         for sentence in section.findings:
             console.print(f"- {sentence}", markup=False)
@@ -117,16 +109,3 @@ def _print(report: Report, page: Any) -> None:
         "the latter without logarithms and constants.",
         style="dim",
     )
-
-
-def _table(title: str, table: Any) -> Table:
-    shown = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for place, head in enumerate(table.short):
-        shown.add_column(head, justify="right" if place else "left", no_wrap=not place, vertical="bottom")
-    for name, cells in table.rows:
-        shown.add_row(name, *(f"[bold]{cell.text}[/bold]" if cell.best else cell.text for cell in cells))
-    return shown
-
-
-def _distinct(names: list[str] | None) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names or ()))

@@ -349,7 +349,7 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     >>> for gains in ([[2.0, 0.0]], [[-5.0, 5.0]]):
     ...     weights, judged = judge(weights, np.array(gains))
     ...     weights = widen(weights, judged.largest, np.ones(2))
-    ...     print(float(judged.used), float(weights.bound))
+    ...     print(round(float(judged.used), 3), round(float(weights.bound), 3))
     0.0 2.0
     0.4 8.0
     """
