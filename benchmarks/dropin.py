@@ -35,6 +35,7 @@ def optimizers() -> dict[str, tuple[str, optax.GradientTransformation]]:
     """Name of each, and of the plain optimizer it is compared with."""
     adagrad = optax.chain(scale_by_discounted_rss(), optax.scale(-0.1))
     eight = {"rule": "theorem", "cover": EIGHT_LEVELS, "Q": 10}
+    watched = {"rule": "Kr", "horizon": EIGHT_LEVELS.horizon}
     return {
         "adagrad": ("adagrad", adagrad),
         "adam": ("adam", optax.adam(1e-3)),
@@ -45,8 +46,12 @@ def optimizers() -> dict[str, tuple[str, optax.GradientTransformation]]:
             samuel.jax.samuel("adagrad", RATES, base_state="shared", anchor_dtype=jnp.bfloat16, **eight),
         ),
         "default over adam": ("adam", samuel.jax.samuel("adam")),
-        "default over adam, bf16 anchors": ("adam", samuel.jax.samuel("adam", anchor_dtype=jnp.bfloat16)),
-        "one block over adam": ("adam", samuel.jax.samuel("adam", cover=samuel.jax.Watched(short=0))),
+        "default over adam, no average": ("adam", samuel.jax.samuel("adam", average=0.0)),
+        "short blocks over adam": ("adam", samuel.jax.samuel("adam", **watched)),
+        "short blocks over adam, bf16 anchors": (
+            "adam",
+            samuel.jax.samuel("adam", anchor_dtype=jnp.bfloat16, **watched),
+        ),
     }
 
 
@@ -129,13 +134,16 @@ def must_move(state: Any, params: Any) -> int:
     """Bytes that one step of an optimizer must move at least.
 
     The gradient is read twice (for the products and for the direction) and the update written; what moves is read
-    twice and written once, what is kept is read twice, the base's state read and written.
+    twice and written once, what is kept is read twice, the base's state read and written, and so is the average, for
+    which the parameters are read.
     """
     found = [s for s in jax.tree.leaves(state, is_leaf=_is_samuel) if _is_samuel(s)]
     if not found:
         return 2 * bytes_of(params) + 2 * bytes_of(state)
     ours = found[0]
-    return 3 * bytes_of(params) + 3 * bytes_of(ours.moving) + 2 * bytes_of(ours.kept) + 2 * bytes_of(ours.base)
+    average = 0 if ours.average is None else 2 * bytes_of(ours.average) + bytes_of(params)
+    basis = 3 * bytes_of(ours.moving) + 2 * bytes_of(ours.kept)
+    return 3 * bytes_of(params) + basis + 2 * bytes_of(ours.base) + average
 
 
 def _is_samuel(node: Any) -> bool:

@@ -56,9 +56,9 @@ def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits(params, x), y).mean()
 
 
-@partial(jax.jit, static_argnums=(0, 2))
-def run(tx: optax.GradientTransformation, seed: jax.Array, shifted: bool) -> jax.Array:
-    """Test accuracies in the course of a run."""
+@partial(jax.jit, static_argnums=(0, 2, 3))
+def run(tx: optax.GradientTransformation, seed: jax.Array, shifted: bool, decides: bool) -> jax.Array:
+    """Test accuracies in the course of a run; of the parameters, or of Samuel's decision."""
     x_train, y_train, x_test, y_test = digits()
     key = jax.random.key(seed)
     shuffled = jax.random.permutation(jax.random.fold_in(key, 1), 10)
@@ -76,7 +76,9 @@ def run(tx: optax.GradientTransformation, seed: jax.Array, shifted: bool) -> jax
 
     def stretch(carry: Any, first: jax.Array) -> Any:
         carry, _ = jax.lax.scan(step, carry, first + jnp.arange(EVERY))
-        accuracy = jnp.mean(jnp.argmax(logits(carry[0], x_test), -1) == label(y_test, first))
+        params, state = carry
+        used = samuel.jax.decision(state, params) if decides else params
+        accuracy = jnp.mean(jnp.argmax(logits(used, x_test), -1) == label(y_test, first))
         return carry, accuracy
 
     return jax.lax.scan(stretch, (params, tx.init(params)), jnp.arange(0, STEPS, EVERY))[1]
@@ -92,19 +94,23 @@ def main() -> None:
     optimizers |= {
         "samuel": samuel.jax.samuel("adam"),
         "samuel, horizon known": samuel.jax.samuel("adam", horizon=STEPS),
-        "samuel, one block": samuel.jax.samuel("adam", cover=samuel.jax.Watched(short=0)),
+        "samuel, horizon known, parameters": samuel.jax.samuel("adam", horizon=STEPS, average=0.0),
     }
-    print(f"{'':28s} {'final accuracy':>15s} {'':4s} {'steps to 90 %':>14s}   per seed")
+    print(f"{'':34s} {'final accuracy':>15s} {'':4s} {'steps to 90 %':>14s}   per seed")
     rows = []
     for name, tx in optimizers.items():
-        final = np.asarray(jax.vmap(lambda seed, tx=tx: run(tx, seed, False))(seeds))[:, -1]
-        after = np.asarray(jax.vmap(lambda seed, tx=tx: run(tx, seed, True))(seeds))[:, SHIFT // EVERY :] >= 0.9
+        decides = name.startswith("samuel")
+
+        def accuracies(shifted: bool, tx: Any = tx, decides: bool = decides) -> np.ndarray:
+            return np.asarray(jax.vmap(lambda seed: run(tx, seed, shifted, decides))(seeds))
+
+        final, after = accuracies(False)[:, -1], accuracies(True)[:, SHIFT // EVERY :] >= 0.9
         steps = [int(row.argmax() + 1) * EVERY if row.any() else None for row in after]
         mean = None if None in steps else float(np.mean(steps))
         error = float(final.std(ddof=1) / len(final) ** 0.5) if len(final) > 1 else 0.0
         rows.append({"name": name, "accuracy": float(final.mean()), "error": error, "steps": mean, "each": steps})
         shown = "never" if mean is None else f"{mean:.0f}"
-        print(f"{name:28s} {100 * final.mean():11.2f} % ±{100 * error:4.2f} {shown:>14s}   {steps}", flush=True)
+        print(f"{name:34s} {100 * final.mean():11.2f} % ±{100 * error:4.2f} {shown:>14s}   {steps}", flush=True)
     if arguments.json:
         facts = {
             "command": f"python benchmarks/recovery.py --seeds {arguments.seeds} --json results/recovery.json",

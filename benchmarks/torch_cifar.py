@@ -17,6 +17,7 @@ import math
 import tarfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +95,11 @@ def scaled(pixels: Tensor) -> Tensor:
     return (pixels.float() / 255 - 0.47) / 0.25
 
 
-def rivals(steps: int) -> dict[str, Callable[[list[nn.Parameter]], tuple[torch.optim.Optimizer, Any]]]:
-    """Optimizers, with the scheduler that goes with them."""
+def rivals(steps: int) -> dict[str, Callable[[nn.Module], tuple[torch.optim.Optimizer, Any]]]:
+    """Optimizers of a network, with the scheduler that goes with them."""
 
-    def adamw(params: Any, lr: float, shape: Callable[[float], float] | None) -> tuple[torch.optim.Optimizer, Any]:
-        optimizer = torch.optim.AdamW(params, lr=lr, weight_decay=WEIGHT_DECAY, fused=True)
+    def adamw(model: nn.Module, lr: float, shape: Callable[[float], float] | None) -> tuple[torch.optim.Optimizer, Any]:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=WEIGHT_DECAY, fused=True)
         if shape is None:
             return optimizer, None
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: shape(step / steps))
@@ -106,8 +107,9 @@ def rivals(steps: int) -> dict[str, Callable[[list[nn.Parameter]], tuple[torch.o
     def warm_cosine(part: float) -> float:
         return part / 0.05 if part < 0.05 else 0.5 * (1 + math.cos(math.pi * (part - 0.05) / 0.95))
 
-    def ours(params: Any, **options: Any) -> tuple[torch.optim.Optimizer, Any]:
-        return samuel.torch.Samuel(params, torch.optim.AdamW, weight_decay=WEIGHT_DECAY, **options), None
+    def ours(model: nn.Module, **options: Any) -> tuple[torch.optim.Optimizer, Any]:
+        options |= {"weight_decay": WEIGHT_DECAY, "buffers": model}
+        return samuel.torch.Samuel(model.parameters(), torch.optim.AdamW, **options), None
 
     return {
         "AdamW 0.001, constant": functools.partial(adamw, lr=1e-3, shape=None),
@@ -126,7 +128,7 @@ def train(data: dict[str, tuple[Tensor, Tensor]], name: str, epochs: int, seed: 
     model = resnet18().to(device, memory_format=torch.channels_last)
     pixels, labels = data["train"]
     per_epoch = len(labels) // BATCH
-    optimizer, scheduler = rivals(epochs * per_epoch)[name](list(model.parameters()))
+    optimizer, scheduler = rivals(epochs * per_epoch)[name](model)
     accuracies, rates = [], []
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -146,7 +148,8 @@ def train(data: dict[str, tuple[Tensor, Tensor]], name: str, epochs: int, seed: 
             if step % 20 == 0:
                 rates.append(optimizer.param_groups[0].get("effective_lr", optimizer.param_groups[0]["lr"]))
                 rates[-1] = rates[-1].clone() if isinstance(rates[-1], Tensor) else rates[-1]
-        accuracies.append(accuracy(model, *data["test"]))
+        with optimizer.decision() if isinstance(optimizer, samuel.torch.Samuel) else nullcontext():
+            accuracies.append(accuracy(model, *data["test"]))
         print(f"{name:34s} seed {seed} epoch {epoch + 1:3d}   accuracy {100 * accuracies[-1]:.2f} %", flush=True)
     torch.cuda.synchronize()
     return {

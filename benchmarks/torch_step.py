@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 import samuel.torch
-from samuel.core import Watched
 from samuel.core.rules import follow
 
+SHORT_BLOCKS = {"rule": "K", "horizon": 100_000}
 SIZES = {"1M": (1_000_000, 20), "11M": (11_000_000, 62), "100M": (100_000_000, 160)}
 """Numbers and tensors of a network."""
 
@@ -31,8 +31,9 @@ def optimizers() -> dict[str, tuple[Callable[..., torch.optim.Optimizer], dict[s
     """Each with its options, if it is ours."""
     ours: dict[str, dict[str, Any]] = {
         "samuel": {},
-        "samuel, bf16 anchors": {"anchor_dtype": torch.bfloat16},
-        "samuel, one block": {"cover": Watched(short=0)},
+        "samuel, no average": {"average": 0},
+        "K": SHORT_BLOCKS,
+        "K, bf16 anchors": {**SHORT_BLOCKS, "anchor_dtype": torch.bfloat16},
     }
     if torch.cuda.is_available():
         ours["samuel, compiled"] = {"compiled": True}
@@ -60,15 +61,16 @@ def network(numbers: int, tensors: int, device: torch.device) -> list[torch.nn.P
 
 
 def bytes_moved(size: int, options: dict[str, Any]) -> int:
-    """What a step must read and write: the products, Adam, the step and the parameters."""
-    chosen = {name: value for name, value in options.items() if name == "cover"}
-    rays = follow("samuel", base="adam", **chosen)
+    """What a step must read and write: the products, Adam, the step and the parameters, and their average."""
+    chosen = {name: value for name, value in options.items() if name in ("horizon", "average")}
+    rays = follow(options.get("rule", "samuel"), base="adam", **chosen)
     moving, kept = len(rays.moving), len(rays.kept)
     short = 2 if "anchor_dtype" in options else 4
     products = 4 + 4 * moving + short * kept
     adam = 4 * (3 + 3)  # gradient and moments; moments and direction
     step = 4 * moving + short * kept + 4 + 4 * moving + 8  # rows, direction; moving rows; parameters both ways
-    return size * (products + adam + step)
+    average = 4 * 3 if rays.averages else 0  # parameters and average; average
+    return size * (products + adam + step + average)
 
 
 def seconds(run: Callable[[], Any], repeats: int) -> list[float]:

@@ -56,6 +56,7 @@ for t in range(STEPS):
     chosen = random.integers(0, 1297, BATCH)
     params, state = step(params, state, pixels[chosen], names[labels[chosen]])
     if (t + 1) % 100 == 0 or t == STEPS // 2 + 24:
-        accuracy = (np.argmax(logits(params, pixels[test]), -1) == names[labels[test]]).mean()
+        decided = samuel.jax.decision(state, params)  # an average of the parameters, with less noise
+        accuracy = (np.argmax(logits(decided, pixels[test]), -1) == names[labels[test]]).mean()
         rate, shifts = float(samuel.jax.learning_rate(state)), int(samuel.jax.shifts(state))
         print(f"step {t + 1:5d}   accuracy {accuracy:6.1%}   learning rate {rate:.4f}   shifts noticed {shifts}")

@@ -44,12 +44,24 @@ def step(model, optimizer, x, y):
     optimizer.update(model, nnx.grad(loss)(model))
 
 
+# What is tested and used: the average of the parameters, and with it that of the batch statistics.
+decided = nnx.clone(model)
+decided.eval()
+
+
+@nnx.jit
+def follow(decided, model, optimizer):
+    pace = samuel.jax.pace(optimizer.opt_state)
+    new, average = (nnx.state(network, nnx.BatchStat) for network in (model, decided))
+    nnx.update(decided, optax.incremental_update(new, average, pace))
+    nnx.update(decided, samuel.jax.decision(optimizer.opt_state, nnx.state(model, nnx.Param)))
+
+
 for t in range(STEPS):
     chosen = random.integers(0, 1297, BATCH)
     step(model, optimizer, jnp.asarray(pixels[chosen]), jnp.asarray(labels[chosen]))
+    follow(decided, model, optimizer)
     if (t + 1) % 50 == 0:
-        model.eval()
-        accuracy = (np.argmax(model(jnp.asarray(pixels[1297:])), -1) == labels[1297:]).mean()
-        model.train()
+        accuracy = (np.argmax(decided(jnp.asarray(pixels[1297:])), -1) == labels[1297:]).mean()
         rate = float(samuel.jax.learning_rate(optimizer.opt_state))
         print(f"step {t + 1:5d}   accuracy {accuracy:6.1%}   learning rate {rate:.5f}")

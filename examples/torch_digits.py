@@ -5,6 +5,8 @@
 All eight runs start from the same network and see the same batches. Needs scikit-learn for its digits.
 """
 
+from contextlib import nullcontext
+
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
@@ -31,9 +33,10 @@ def network():
     )
 
 
-def accuracy(model):
+def accuracy(model, optimizer):
     model.eval()
-    with torch.no_grad():
+    decision = optimizer.decision() if isinstance(optimizer, samuel.torch.Samuel) else nullcontext()
+    with torch.no_grad(), decision:
         found = (model(images[test]).argmax(1) == labels[test]).float().mean().item()
     model.train()
     return found
@@ -49,9 +52,9 @@ def run(make_optimizer, show=False):
         loss.backward()
         optimizer.step()
         if show and (step % 100 == 0 or step == 25):
-            rate = optimizer.effective_lr
-            print(f"   step {step:4d}   accuracy {accuracy(model):6.1%}   learning rate {rate:.4f}", flush=True)
-    return accuracy(model)
+            now, rate = accuracy(model, optimizer), optimizer.effective_lr
+            print(f"   step {step:4d}   accuracy {now:6.1%}   learning rate {rate:.4f}", flush=True)
+    return accuracy(model, optimizer)
 
 
 constant = {}

@@ -13,12 +13,13 @@ two dot products per slot, whatever the number of rates. The decision is a point
 module does with them is linear. So whoever holds the parameters does four things a step,
 and no mathematics:
 
-    dots     = <g, b> for every b of the basis                                        one pass
+    dots     = <g, b> for every b of the basis, and <g, g>                            one pass
     update   = difference . basis + along . directions                                one pass, with the next line
     basis    = keep * basis + enter . directions          (only its moving part)
     basis    = rewrite . basis                            (only when a block ends)
 
-where `advance` turns `dots` into the rest. Blocks of longer levels start when shorter ones do, so the basis can hold
+where `advance` turns `dots` into the rest, and, if there is to be an average of the parameters beside them,
+`average += pace * (parameters - average)`. Blocks of longer levels start when shorter ones do, so the basis can hold
 *differences* between neighbouring levels: they do not cancel in low precision, and between block ends they are only
 read. Where all slots share the base's state and the decay, the basis is
 
@@ -57,9 +58,13 @@ COOLING = 256
 REACH = 30.0
 """With `short_rates="above"`, newborns carry rates up to this many times the long block's."""
 SLOW = 0.99
-"""Factor of the moving average that a collapse of the rate is measured against."""
+"""Factor of the moving averages that a collapse of the rate and a leap of the gradient are measured against."""
 SETTLED = 32
-"""Rounds after a restart before a collapse is looked for."""
+"""Rounds after a restart before a collapse is looked for, or a gradient out of proportion."""
+FADING = 1.5
+"""With `settle`, what a block learns about rates in its round `n` counts `(1 + n / settle) ** -FADING`."""
+KEPT = 0.5
+"""When everything restarts, the long slot keeps this part of what it knew about the rates; after an alarm, all."""
 _ROUNDINGS = 64
 """How many roundings of a position's size a gain is made of, at most."""
 
@@ -83,6 +88,14 @@ class RaysState(NamedTuple):
     """Moving average of the logarithm of the long slot's mean rate."""
     shifts: Array
     """How often everything restarted because the data seemed to have shifted."""
+    gradient_square: Array
+    """Sum of `<g, g>` since everything restarted, what was out of proportion cut down to proportion."""
+    recent_square: Array
+    """Moving average of the same, over all rounds while there are few."""
+    alarmed: Array
+    """Whether the gradient of the last round was out of proportion."""
+    pace: Array
+    """How far the average went towards the parameters in the last round; 1 where there is none."""
     ledger: certificate.Ledger
     """The sums the certificate is made of."""
     log_total: Array
@@ -112,6 +125,8 @@ class Moves(NamedTuple):
     """Which slots begin anew, `(slots,)`; their base's state, if it is their own, is then to be reset."""
     reset: Array
     """Whether everything begins anew, and with it a base's state that the slots share."""
+    pace: Array
+    """How far the average of the parameters goes towards them, once they have moved: 1 begins it anew."""
 
 
 class Certificate(NamedTuple):
@@ -166,6 +181,10 @@ class Rays:
     short_rates: Literal["all", "above"] = "all"
     takeover: float | None = None
     collapse: float | None = None
+    alarm: float | None = None
+    settle: float | None = None
+    average: float = 0.0
+    weight_decay: float = 0.0
     base_state: Literal["shared", "slots"] = "shared"
 
     def __post_init__(self) -> None:
@@ -195,7 +214,13 @@ class Rays:
     @cached_property
     def _resets(self) -> bool:
         """Whether everything may restart at a moment that the run decides."""
-        return any(part is not None and (is_traced(part) or part != 0) for part in (self.takeover, self.collapse))
+        ways = (self.takeover, self.collapse, self.alarm)
+        return any(part is not None and (is_traced(part) or part != 0) for part in ways)
+
+    @cached_property
+    def averages(self) -> bool:
+        """Whether there is an average of the parameters to keep beside them."""
+        return self.average > 0
 
     @cached_property
     def own_sums(self) -> bool:
@@ -302,6 +327,10 @@ class Rays:
             count=rates[:, 0],
             slow_log_rate=xp.log(self._mean_rate(mw.shares(weights), self._long(weights))),
             shifts=whole,
+            gradient_square=zero,
+            recent_square=zero,
+            alarmed=whole > 0,
+            pace=zero + 1,
             ledger=certificate.open_ledger(weights),
             log_total=mw.log_total(weights),
             unit=xp.ones_like(rates),
@@ -313,9 +342,10 @@ class Rays:
 
         Args:
             state: the state before.
-            dots: `<g, b>` for every basis vector, the moving ones first.
+            dots: `<g, b>` for every basis vector, the moving ones first; and last `<g, g>`.
         """
         xp = namespace(dots)
+        dots, gradient_square = dots[:-1], dots[-1]
         anchors, sums = constant(self._anchors, dots), constant(self._sums, dots)
         rates = self._rates(dots)
         p = mw.shares(state.weights)
@@ -338,6 +368,9 @@ class Rays:
 
         # What ends now.
         shift, slow = self._shifted(state, p, long)
+        alarm, alarmed, in_proportion, recent = self._alarm(state, gradient_square)
+        kept = xp.where(alarm & ~shift, xp.ones_like(slow), KEPT)
+        shift = shift | alarm
         since = state.since + 1
         over = (since >= state.length) if self.watched else xp.zeros_like(shift)
         reset = shift | over
@@ -348,7 +381,7 @@ class Rays:
             new_weights, new_anchors, new_sums, y_new = weights, anchors, sums, y_after
         else:
             opens = (starts & ~reset) | (xp.asarray(self.cover.starts(since * 0, self.slots)) & reset)
-            new_weights = self._reborn(weights, p, long, restarted, opens, reset)
+            new_weights = self._reborn(weights, p, long, restarted, opens, reset, kept)
             born_at = self._birthplaces(p, y_after, anchors, sums, ~restarted, reset)
             new_anchors = xp.where(restarted[:, None], born_at, anchors)
             new_sums = xp.where(restarted[:, None], xp.zeros_like(sums), sums)
@@ -362,12 +395,14 @@ class Rays:
         moves = Moves(
             difference=difference,
             along=along,
-            keep=self._keep(dots),
+            keep=self._keep(dots, rate),
             enter=enter,
             due=xp.any(restarted),
             rewrite=self._unchanged(dots) if quiet else self._rewrite(new_anchors, new_sums, y_after, restarted),
             restarted=restarted,
             reset=reset,
+            # A run that goes on beyond its horizon does not throw its average away.
+            pace=self._pace(xp.where(shift, xp.zeros_like(since), since), dots),
         )
         zero = xp.zeros_like(since)
         round = state.round + 1
@@ -390,6 +425,10 @@ class Rays:
             count=count,
             slow_log_rate=slow,
             shifts=state.shifts + xp.where(shift, zero + 1, zero),
+            gradient_square=xp.where(reset, 0.0, state.gradient_square + in_proportion),
+            recent_square=xp.where(reset, 0.0, recent),
+            alarmed=alarmed & ~reset,
+            pace=moves.pace,
             ledger=ledger,
             log_total=mw.log_total(new_weights),
             unit=unit,
@@ -434,6 +473,8 @@ class Rays:
             unit = self._unit(state.square + gains**2, state.count + 1)
             relative = xp.where(unit > 0, gains / xp.where(unit > 0, unit, 1.0), 0.0)
             used = xp.clip(relative, -1.0, 1.0)
+            if self.settle is not None:
+                used = used * ((1 + state.count / self.settle) ** -FADING)[:, None]
             weights, _ = mw.judge(state.weights, used)
             return weights, used, unit
         weights, judged = mw.judge(state.weights, gains)
@@ -482,11 +523,18 @@ class Rays:
             parts.append(-matmul(mean_rates[None, :], each))
         return xp.concat(parts, axis=0)
 
-    def _keep(self, like: Array) -> Array:
-        """The factor of each moving vector: the lag for the lags, 1 for the others."""
+    def _keep(self, like: Array, rate: Array) -> Array:
+        """The factor of each moving vector: the lag for the lags, 1 for the others.
+
+        Where parameters shrink, so do the points of all experts, and with them what they have moved by; otherwise it
+        would seem that only a larger rate can make up for the loss. Left out where vectors are kept between blocks.
+        """
         xp = namespace(like)
         is_lag = beside(np.asarray([name.startswith("lag") for name in self.moving]), like)
-        return xp.where(is_lag, xp.zeros_like(like[: len(self.moving)]) + self.lag, 1.0)
+        keep = xp.where(is_lag, xp.zeros_like(like[: len(self.moving)]) + self.lag, 1.0)
+        if self.kept or (not is_traced(self.weight_decay) and self.weight_decay == 0):
+            return keep
+        return keep * (1 - rate * self.weight_decay)
 
     def _shifted(self, state: RaysState, p: Array, long: Array) -> tuple[Array, Array]:
         """Whether the data seem to have shifted, and the slow average of the long slot's rate."""
@@ -501,16 +549,52 @@ class Rays:
             shift = shift | (settled & (xp.exp(now - state.slow_log_rate) < self.collapse))
         return shift, SLOW * state.slow_log_rate + (1 - SLOW) * now
 
+    def _alarm(self, state: RaysState, square: Array) -> tuple[Array, Array, Array, Array]:
+        """Whether a second gradient in a row is out of proportion; whether this one is, and what the means get of it.
+
+        Out of proportion is a square of `alarm` times the mean since everything restarted, and of `alarm` times the
+        recent mean: gradients may grow slowly. One such batch may be an odd one; when the data shift, the next is like
+        it.
+        """
+        xp = namespace(square)
+        if self.alarm is None or (not is_traced(self.alarm) and self.alarm == 0):
+            return state.alarmed, state.alarmed, xp.zeros_like(square), state.recent_square
+        since = xp.astype(state.since, square.dtype)
+        mean = state.gradient_square / xp.where(since > 0, since, xp.ones_like(since))
+        usual = xp.where(mean > state.recent_square, mean, state.recent_square)
+        # Where no number is left (neither comparison holds), there is nothing to learn.
+        alarmed = (state.since >= SETTLED) & (square > self.alarm * usual)
+        counted = xp.where(square < math.inf, square, xp.zeros_like(square))
+        in_proportion = xp.where(alarmed, self.alarm * usual, counted)
+        newest = 1 / (since + 1)
+        newest = xp.where(newest > 1 - SLOW, newest, xp.zeros_like(newest) + (1 - SLOW))
+        recent = state.recent_square + newest * (in_proportion - state.recent_square)
+        return alarmed & state.alarmed, alarmed, in_proportion, recent
+
+    def _pace(self, since: Array, like: Array) -> Array:
+        """How far the average goes towards the parameters after so many rounds: it is over the block's last part."""
+        since = namespace(like).astype(since, like.dtype)
+        if not self.averages:
+            return since * 0 + 1
+        return (self.average + 1) / (since + self.average + 1)
+
     def _reborn(
-        self, weights: mw.Weights, p: Array, long: Array, restarted: Array, opens: Array, reset: Array
+        self,
+        weights: mw.Weights,
+        p: Array,
+        long: Array,
+        restarted: Array,
+        opens: Array,
+        reset: Array,
+        kept: Array,
     ) -> mw.Weights:
-        """The weights when the marked slots have started anew."""
+        """The weights when the marked slots have started anew; after a reset the long slot keeps a part of its own."""
         xp = namespace(p)
         everything = self._everything(p)
         allowed = everything
         if self.short_rates == "above":  # only rates above the one that the long slot uses from now on
             mean = self._mean_rate(p, long)
-            half_forgotten = 0.5 * (mean + self._mean_rate(self._priors(p, everything), long))
+            half_forgotten = kept * mean + (1 - kept) * self._mean_rate(self._priors(p, everything), long)
             mean = xp.where(reset, half_forgotten, mean)
             longest = _last(opens | (~restarted & (xp.sum(p, axis=-1) > 0)))
             allowed = longest[:, None] | self._above(mean)
@@ -525,10 +609,9 @@ class Rays:
         unit = xp.sum(xp.where(stays, of_slots, 0.0)) / xp.sum(xp.where(stays, mass, 0.0))
         per_pair = unit / xp.sum(mw.fractions(weights.value))
         new = (prior * per_pair)[..., None] + xp.zeros_like(weights.value)
-        # After a shift the long slot keeps half of what it knew about the rates.
         profile = xp.sum(xp.where(long[:, None, None], weights.value, 0.0), axis=0)
         profile = profile / xp.sum(xp.where(long, of_slots, 0.0))
-        blended = 0.5 * (new + profile * (mass * unit)[:, None, None])
+        blended = (1 - kept) * new + kept * profile * (mass * unit)[:, None, None]
         after_shift = xp.where(_last(opens)[:, None, None], blended, new)
         if self.newborns == "inherit":
             new = new + weights.value
@@ -675,6 +758,17 @@ def _check(rays: Rays) -> None:
     for name in ("takeover", "collapse"):
         if getattr(rays, name) is not None:
             _between(name, getattr(rays, name), 0.0, 1.0, low_included=True)
+    if rays.alarm is not None and not is_traced(rays.alarm) and rays.alarm != 0:
+        _between("alarm", rays.alarm, 1.0, math.inf)
+    if rays.settle is not None:
+        _between("settle", rays.settle, 0.0, math.inf)
+        if rays.scale != "rms":
+            raise ValueError(
+                f"settle lets gains count less and less, which only scale='rms' allows, got scale={rays.scale!r}; "
+                "leave settle out"
+            )
+    _between("average", rays.average, 0.0, math.inf, low_included=True)
+    _between("weight_decay", rays.weight_decay, 0.0, math.inf, low_included=True)
     off = rays.takeover is None or (not is_traced(rays.takeover) and rays.takeover == 0)
     if not off and not isinstance(rays.cover, Watched):
         raise ValueError(f"takeover is for the long block of a Watched cover, got {rays.cover!r}; leave it out")

@@ -14,13 +14,7 @@ from samuel.core.options import one_of
 from samuel.core.rays import Rays
 
 RULES: dict[str, dict[str, Any]] = {
-    "samuel": {
-        "cover": Watched(shortest=32, short=3),
-        "short_rates": "above",
-        "reference": "long",
-        "takeover": 0.8,
-        "collapse": 0.3,
-    },
+    "samuel": {"cover": Watched(short=0), "lag": 0.5, "settle": 100.0, "alarm": 10.0, "average": 8.0},
     "R": {"cover": Watched(short=0), "decay": "linear"},
     "K": {"cover": Watched(shortest=32, short=3), "decay": "linear", "short_rates": "above", "takeover": 0.8},
     "Kr": {
@@ -49,20 +43,17 @@ class Traits(NamedTuple):
     """The usual candidate rates lie between these powers of ten."""
     forgets: bool
     """Whether old gradients stop to matter, so that blocks of different age can share its state."""
-    lag: float | None = None
-    """At which lag experts are judged, if not as the rule says: where nothing scales the steps, instability must be
-    seen sooner."""
 
 
 TRAITS = {
     "adam": Traits((-6, 0), forgets=True),
     "adagrad": Traits((-5, 1), forgets=False),
-    "momentum": Traits((-6, 0), forgets=True, lag=0.5),
-    "sgd": Traits((-5, 1), forgets=True, lag=0.5),
+    "momentum": Traits((-6, 0), forgets=True),
+    "sgd": Traits((-5, 1), forgets=True),
 }
 """Of the bases with a name."""
 
-ANY_BASE = Traits((-6, 0), forgets=True, lag=0.5)
+ANY_BASE = Traits((-6, 0), forgets=True)
 """What is assumed of a base that we know nothing about."""
 
 
@@ -93,10 +84,7 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     traits = ANY_BASE if base is None else TRAITS[base]
     defaults: dict[str, Any] = {}
     if rule == "samuel":
-        known = options.get("horizon") is not None
-        # Judged at a longer lag, larger rates look better. 0.9 does no harm to a small network, but drove a ResNet-18
-        # to ten times the best rate; 0.5 let its rate collapse.
-        defaults = {"decay": "linear" if known else "sqrt", "lag": traits.lag or 0.8}
+        defaults = {"decay": "linear" if options.get("horizon") is not None else "sqrt"}
     if rule in ("levels", "theorem") and not traits.forgets:
         defaults["base_state"] = "slots"
     given = {name: value for name, value in options.items() if value is not None}

@@ -1,6 +1,7 @@
 """SAMUEL for JAX: a drop-in optax optimizer, and an engine that trains every expert for itself.
 
 - `samuel`: the optimizer. One gradient a step; nothing else in your training loop changes.
+- `decision`: the parameters to test and use, an average of those trained; `pace` averages other things along.
 - `learning_rate`, `weights`, `certificate`, `shifts`: what its state tells, also inside `jit`.
 - `Experts`: the paper's form, in which every expert trains a network of its own; `Sweep`: many schedules at once, which
   share what they have in common. On one device, many devices or many processes.
@@ -15,7 +16,7 @@ from samuel.jax.bases import scale_by_discounted_rss
 from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint, ForeignCheckpoint
 from samuel.jax.experts import Decision, Experts, ExpertsInfo, ExpertsState
 from samuel.jax.sweep import Sweep, SweepInfo, SweepState
-from samuel.jax.transform import SamuelState, certificate, learning_rate, samuel, shifts, weights
+from samuel.jax.transform import SamuelState, certificate, decision, learning_rate, pace, samuel, shifts, weights
 
 __all__ = [
     "Anytime",
@@ -36,7 +37,9 @@ __all__ = [
     "SweepState",
     "Watched",
     "certificate",
+    "decision",
     "learning_rate",
+    "pace",
     "samuel",
     "scale_by_discounted_rss",
     "shifts",

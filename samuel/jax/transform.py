@@ -33,6 +33,9 @@ class SamuelState(NamedTuple):
     """The base's state: one that all slots share, or one for each."""
     rounding: Any
     """For parameters of less than 32 bits, what they could not hold of the last step; None for the others."""
+    average: Any
+    """The average of the parameters up to those before the last step, which `decision` completes; None where there is
+    none."""
 
 
 def samuel(
@@ -53,6 +56,9 @@ def samuel(
     short_rates: Literal["all", "above"] | None = None,
     takeover: float | None = None,
     collapse: float | None = None,
+    alarm: float | None = None,
+    settle: float | None = None,
+    average: float | None = None,
     base_state: Literal["shared", "slots"] | None = None,
     weight_decay: float | None = None,
     weight_decay_mask: Any | Callable[[optax.Params], Any] | None = None,
@@ -65,7 +71,8 @@ def samuel(
     of the base since its block began; the parameters are a weighted mean of the experts. All of them are judged by the
     one gradient that is taken at the parameters. See `samuel.core.rays` for the formulas.
 
-    Use it as any optax optimizer. It needs the parameters in `update`, and nothing else of your loop changes.
+    Use it as any optax optimizer. It needs the parameters in `update`, and nothing else of your loop changes. To test
+    or use a network, `decision` has parameters that are less noisy than those of the last step.
 
     Args:
         base: what gives the directions: "adam", "adagrad", "momentum", "sgd", or any optax transformation *without a
@@ -75,11 +82,13 @@ def samuel(
             "adagrad" and "sgd". A long list costs nothing.
         horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and a
             run that goes on beyond it begins another of that length. Without it they fall as the root of time.
-        rule: the ready set of the options below. "samuel" (the default) watches one block, as long as the run, with
-            short ones and restarts when the data shift. "R": the long block alone, no restart; "K", "Kr": as
-            "samuel", restarting only when the short blocks take over, judged against the mixture or against the long
-            block (these three need a horizon). "levels": eight doubling blocks whose steps are mixed. "theorem": the
-            paper's own weights on eight doubling blocks, with the guarantee on every interval where losses are convex.
+        rule: the ready set of the options below. "samuel" (the default): one block, as long as the run, whose first
+            rounds decide about the rate; it starts anew when the gradient leaps, and `decision` averages over its last
+            ninth. "R": the long block alone, which learns about rates to its end, no restart, no average; "K", "Kr":
+            the same with short blocks beside it, restarting when they take over, judged against the mixture or against
+            the long block (these three need a horizon). "levels": eight doubling blocks whose steps are mixed.
+            "theorem": the paper's own weights on eight doubling blocks, with the guarantee on every interval where
+            losses are convex.
         cover: which blocks run: `samuel.core.Watched`, `Anytime`, `Geometric`, `Fixed` or `Chosen`.
         Q: with how many step sizes every weight is kept.
         scale: what gains are measured by: "rms" (each expert's own root mean square), "max" (the largest so far, which
@@ -93,12 +102,20 @@ def samuel(
             the geometric mean of the smallest and the largest rate.
         decay: how rates fall over a block: "none", "linear" or "sqrt".
         lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
-            By default, under the rule "samuel", 0.5; for "adam" and "adagrad" 0.8.
+            By default, under the rule "samuel", 0.5.
         reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
         short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
         takeover: restart everything when the long block's share of the weight falls below this; 0 for never.
         collapse: restart everything when the long block's rate falls below this part of its slow average: the run
             would rather go back than on. 0 for never.
+        alarm: restart everything when two gradients in a row have a square of more than this times the mean, that since
+            the last restart and that of about the last hundred: the data have shifted. What is known about rates is
+            kept. 0 for never. Gradients that were clipped before they come here cannot leap.
+        settle: what the block's round `n` says about rates counts `(1 + n / settle) ** -1.5`: after some hundred rounds
+            the rate hardly moves, as it should when a network is about to settle. The rule "samuel" has 100; the
+            others learn to the end.
+        average: `decision` averages the parameters with weights that grow as this power of the time since the last
+            restart, 8 for about its last ninth; 0 for no average, which saves a copy of the parameters.
         base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets ("adagrad")
             should have one for each, where there are several.
         weight_decay: decoupled: in every step parameters shrink by this times the learning rate in use.
@@ -109,7 +126,8 @@ def samuel(
             there is only one device.
 
     Returns:
-        An `optax.GradientTransformationExtraArgs`. `learning_rate`, `weights` and `certificate` read its state.
+        An `optax.GradientTransformationExtraArgs`. `learning_rate`, `decision`, `weights` and `certificate` read its
+        state.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> import samuel
@@ -145,7 +163,11 @@ def samuel(
         short_rates=short_rates,
         takeover=takeover,
         collapse=collapse,
+        alarm=alarm,
+        settle=settle,
+        average=average,
         base_state=base_state,
+        weight_decay=_checked_decay(weight_decay),
     )
     if packed not in (None, True, False):
         raise ValueError(f"packed must be True, False or None, got {packed!r}")
@@ -175,6 +197,7 @@ def samuel(
             kept={name: jax.tree.map(lambda p: _zeros_beside(p, anchors_in), vector) for name in plan.kept},
             base=tuple(_placed_like(wide, direction.init(wide)) for _ in range(plan.directions)),
             rounding=jax.tree.map(lambda p: _zeros_beside(p) if _is_short(p) else None, params),
+            average=jax.tree.map(jnp.copy, vector) if plan.averages else None,
         )
 
     def update(
@@ -189,9 +212,12 @@ def samuel(
             )
         params = jax.tree.map(jnp.asarray, params)
         gradient, full = _at_least_float32(updates), _at_least_float32(params)
+        mean = state.average
+        if plan.averages:  # only now is it known where the last step led: what follows us in a chain may change it
+            mean = _nearer(mean, pack(full) if in_one() else full, state.rays.pace)
         vector = pack(gradient) if in_one() else gradient
         moving, kept = [state.moving[name] for name in plan.moving], [state.kept[name] for name in plan.kept]
-        rays, moves = plan.advance(state.rays, products(vector, [*moving, *kept]))
+        rays, moves = plan.advance(state.rays, products(vector, [*moving, *kept, vector]))
 
         wide_gradient, wide = vector if in_one() and named else gradient, for_base(full)
         stepped = [direction.update(wide_gradient, own, wide, **extra) for own in state.base]
@@ -211,7 +237,7 @@ def samuel(
             for anew, (_, own) in zip(restarted, stepped, strict=True)
         )
         moving, kept = dict(zip(plan.moving, moving, strict=True)), dict(zip(plan.kept, kept, strict=True))
-        return change, SamuelState(rays, moving, kept, base_after, rounding)
+        return change, SamuelState(rays, moving, kept, base_after, rounding, mean)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
@@ -228,10 +254,71 @@ def learning_rate(state: Any) -> jax.Array:
     >>> import jax.numpy as jnp
     >>> from samuel.jax import learning_rate, samuel
     >>> state = samuel("sgd", (0.01, 0.1, 1.0)).init(jnp.zeros(3))
-    >>> round(float(learning_rate(state)), 3)
-    0.147
+    >>> round(float(learning_rate(state)), 3)  # training begins in the middle of the list
+    0.1
     """
     return _found(state).rays.rate
+
+
+def decision(state: Any, params: optax.Params) -> optax.Params:
+    """The parameters to test and use: the average of those trained, which has less of the steps' noise.
+
+    Training goes on with the parameters themselves. Where a network carries statistics of its own along (batch norm),
+    those that belong to the average are their average at the same `pace`.
+
+    Args:
+        state: the state of `samuel`, or of any optax optimizer that has it inside. May be traced.
+        params: the parameters as they are now, which are the last to enter the average. They are returned where the
+            rule keeps none, and so are those that `optax.masked` or `optax.partition` keeps from it.
+
+    >>> import jax.numpy as jnp
+    >>> from samuel.jax import decision, samuel
+    >>> optimizer = samuel("sgd")
+    >>> params, state = jnp.ones(2), optimizer.init(jnp.ones(2))
+    >>> for t in range(100):
+    ...     updates, state = optimizer.update(params + (-1) ** t, state, params)  # a noisy gradient of |x|^2 / 2
+    ...     params = params + updates
+    >>> bool(jnp.linalg.norm(decision(state, params)) < 0.5)
+    True
+    """
+    own = _found(state)
+    if own.average is None:
+        return params
+    # Packed or not, `rounding` has the structure of the parameters; those that are masked out are not ours.
+    marks, structure = jax.tree.flatten(own.rounding, is_leaf=lambda node: node is None or _is_masked(node))
+    try:
+        parts = structure.flatten_up_to(params)
+    except ValueError:
+        raise ValueError(
+            f"the parameters have the structure {jax.tree.structure(params)}, but the optimizer was initialised for "
+            f"{structure}"
+        ) from None
+    ours = [part for part, mark in zip(parts, marks, strict=True) if not _is_masked(mark)]
+    leaves, inside = jax.tree.flatten(ours)  # flax.nnx keeps every array in a node of its own
+    trained = [jnp.asarray(leaf) for leaf in leaves]
+    mean = _nearer(_parted(own.average, trained), _at_least_float32(trained), own.rays.pace)
+    found = iter(inside.unflatten([leaf.astype(p.dtype) for leaf, p in zip(mean, trained, strict=True)]))
+    return structure.unflatten(
+        [part if _is_masked(mark) else next(found) for part, mark in zip(parts, marks, strict=True)]
+    )
+
+
+def pace(state: Any) -> jax.Array:
+    """How far the average went towards the parameters in the last step; see `decision`.
+
+    To average anything else along, such as batch statistics: `optax.incremental_update(new, average, pace(state))`.
+
+    >>> import jax.numpy as jnp
+    >>> from samuel.jax import pace, samuel
+    >>> optimizer = samuel("sgd")
+    >>> params, state = jnp.ones(2), optimizer.init(jnp.ones(2))
+    >>> for _ in range(3):
+    ...     updates, state = optimizer.update(params, state, params)
+    ...     params = params + updates
+    >>> round(float(pace(state)), 3)  # 9 / (3 + 9)
+    0.75
+    """
+    return _found(state).rays.pace
 
 
 def weights(state: Any) -> jax.Array:
@@ -262,8 +349,7 @@ def certificate(state: Any) -> Certificate:
 def shifts(state: Any) -> jax.Array:
     """How often everything was restarted because the data seemed to have shifted; see `learning_rate`.
 
-    Not a count of changes in the data: one or two restarts in the first steps of a run are usual, and after a real
-    change there may be several.
+    Not a count of changes in the data: under the default rule, of leaps of the gradient. A slow change makes none.
     """
     return _found(state).rays.shifts
 
@@ -285,6 +371,26 @@ def _found(state: Any) -> SamuelState:
 
 
 # Trees
+
+
+def _nearer(mean: Any, params: Any, pace: jax.Array) -> Any:
+    """The average after the parameters have entered it."""
+    return jax.tree.map(lambda mean, p: mean + pace.astype(p.dtype) * (p - mean), mean, params)
+
+
+def _parted(vector: Any, params: list[jax.Array]) -> list[jax.Array]:
+    """A vector of the state, packed or a tree, as a list of arrays like these parameters."""
+    leaves = jax.tree.leaves(vector)
+    if _shapes(leaves) == _shapes(params):
+        return leaves
+    size = sum(p.size for p in params)
+    if len(leaves) == 1 and leaves[0].ndim == 1 and 0 <= leaves[0].size - size < MULTIPLE:
+        return unpack(leaves[0], params)
+    raise ValueError(f"the parameters have the shapes {_shapes(params)}, but the state {_shapes(leaves)}")
+
+
+def _is_masked(node: Any) -> bool:
+    return isinstance(node, optax.MaskedNode)
 
 
 def _alike(tree: Any, like: Any) -> Any:
@@ -373,14 +479,19 @@ def _shapes(tree: Any) -> tuple[tuple[int, ...], ...]:
 def _refuse_other_state(state: Any, plan: Rays) -> None:
     if not isinstance(state, SamuelState):
         raise ValueError(f"state must be what this optimizer's init returned, got a {type(state).__name__}")
-    ours = {*plan.moving}, {*plan.kept}, (plan.slots, len(plan.learning_rates), plan.Q)
-    theirs = {*state.moving}, {*state.kept}, state.rays.weights.value.shape
+    ours = {*plan.moving}, {*plan.kept} | _also(plan.averages), (plan.slots, len(plan.learning_rates), plan.Q)
+    has_average = state.average is not None
+    theirs = {*state.moving}, {*state.kept} | _also(has_average), state.rays.weights.value.shape
     if ours != theirs:
         raise ValueError(
             "the state was made by an optimizer with other options: it has the vectors "
             f"{sorted(theirs[0] | theirs[1])} and weights of {theirs[2]} (slots, rates, Q), and this one needs "
             f"{sorted(ours[0] | ours[1])} and {ours[2]}"
         )
+
+
+def _also(averages: bool) -> set[str]:
+    return {"average"} if averages else set()
 
 
 def _refuse_mismatch(updates: Any, state: SamuelState, params: Any, packed: bool) -> None:

@@ -130,6 +130,8 @@ class Setup:
         samuel_base: what the drop-in gets its directions from.
         samuel_rule: the drop-in's rule.
         samuel_horizon: whether the drop-in is told the number of steps.
+        samuel_weight_decay: decoupled, of the drop-in's matrices; None for the usual one over Adam, and none over
+            others, whose rates are too large for it.
     """
 
     task: Task
@@ -147,6 +149,7 @@ class Setup:
     samuel_base: str = "adam"
     samuel_rule: str = "samuel"
     samuel_horizon: bool = True
+    samuel_weight_decay: float | None = None
     compiled: dict[Any, Compiled] = field(default_factory=dict, compare=False, repr=False)
     """Steps compiled so far, by optimizer: trials that differ in schedule or seed share one."""
 
@@ -209,6 +212,10 @@ def _peer(name: str, setup: Setup) -> Method:
         assert peer.rate is not None, "asked of those that have one"
         return {"rate": peer.rate(own(state))}
 
+    def pace(state: Any) -> Any:
+        assert peer.pace is not None, "asked of those that have one"
+        return peer.pace(own(state))
+
     def trainer() -> Trainer:
         if name not in setup.compiled:
             optimizer = peer.make(setup.rounds)
@@ -220,6 +227,7 @@ def _peer(name: str, setup: Setup) -> Method:
                 scheduled=False,
                 needs_value=peer.needs_value,
                 evaluate=lambda state, params: peer.evaluate(own(state), params),
+                pace=None if peer.pace is None else pace,
             )
         return Single(setup.compiled[name], facts=None if peer.rate is None else facts)
 
@@ -230,16 +238,20 @@ def _facts(state: Any) -> dict[str, Any]:
     return {"rate": sj.learning_rate(state), "weights": sj.weights(state), "shifts": sj.shifts(state)}
 
 
-def _linear(name: str, about: str, setup: Setup, base: Any, rates: Any, **options: Any) -> Method:
+def _linear(
+    name: str, about: str, setup: Setup, base: Any, rates: Any, rule: str, decay: float = 0.0, **options: Any
+) -> Method:
     """SAMUEL with one gradient a step."""
 
     def trainer() -> Trainer:
-        plan = follow(options["rule"], rates, base=base if isinstance(base, str) else None, **_without_rule(options))
+        plan = follow(rule, rates, base=base if isinstance(base, str) else None, **options)
         if name not in setup.compiled:
-            optimizer = sj.samuel(base, rates, **options)
+            decayed = {"weight_decay": decay, "weight_decay_mask": optimizers.matrices}
+            optimizer = sj.samuel(base, rates, rule=rule, **decayed, **options)
             if setup.weight_decay and isinstance(base, str):
                 optimizer = optax.chain(optax.add_decayed_weights(setup.weight_decay), optimizer)
-            setup.compiled[name] = Compiled(setup.task, optimizer, scheduled=False)
+            averaged = {"evaluate": sj.decision, "pace": sj.pace} if plan.averages else {}
+            setup.compiled[name] = Compiled(setup.task, optimizer, scheduled=False, **averaged)
         return Single(
             setup.compiled[name],
             facts=_facts,
@@ -250,15 +262,15 @@ def _linear(name: str, about: str, setup: Setup, base: Any, rates: Any, **option
     return Method(name, SAMUELS[name], "samuel", about, trainer)
 
 
-def _without_rule(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if key != "rule"}
-
-
 def _drop_in(setup: Setup) -> Method:
     horizon = setup.rounds if setup.samuel_horizon else None
     told = "told the number of steps" if setup.samuel_horizon else "not told the number of steps"
-    about = f"The drop-in over {setup.samuel_base} as it comes: no learning rate, one gradient a step, {told}."
-    return _linear("samuel", about, setup, setup.samuel_base, None, rule=setup.samuel_rule, horizon=horizon)
+    decay = setup.samuel_weight_decay
+    if decay is None:
+        decay = optimizers.WEIGHT_DECAY if setup.samuel_base == "adam" else 0.0
+    shrinks = f", weight decay {decay:g}" if decay else ""
+    about = f"The drop-in over {setup.samuel_base}{shrinks}: no learning rate, one gradient a step, {told}."
+    return _linear("samuel", about, setup, setup.samuel_base, None, setup.samuel_rule, decay, horizon=horizon)
 
 
 def _paper_linear(setup: Setup) -> Method:
@@ -269,7 +281,7 @@ def _paper_linear(setup: Setup) -> Method:
         f"{_algorithm(setup)} over {optimizers.BASES[setup.base].label} with {len(rates)} learning rates, judged by "
         "the one gradient at the decision."
     )
-    return _linear("samuel-linear", about, setup, base, rates, rule="theorem", cover=_cover(setup), Q=setup.Q)
+    return _linear("samuel-linear", about, setup, base, rates, "theorem", cover=_cover(setup), Q=setup.Q)
 
 
 def _paper_full(setup: Setup) -> Method:

@@ -140,6 +140,7 @@ class Offline(Study):
             samuel_base=self.samuel_base,
             samuel_rule=self.samuel_rule,
             samuel_horizon=self.samuel_horizon,
+            samuel_weight_decay=self.samuel_weight_decay,
         )
         shared = {
             "unit": "step",

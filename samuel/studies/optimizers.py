@@ -70,7 +70,20 @@ def scale_by_wngrad(initial: float = 1.0) -> optax.GradientTransformation:
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
-def _matrices(params: Tree) -> Tree:
+WEIGHT_DECAY = 0.1
+"""Decoupled weight decay, where a method has it: what people who train with AdamW begin with."""
+
+
+def matrices(params: Tree) -> Tree:
+    """Which parameters decay where weight decay is decoupled: matrices and kernels, not biases and norms' factors."""
+    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+
+
+def _adamw() -> optax.GradientTransformation:
+    return optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(WEIGHT_DECAY, mask=matrices))
+
+
+def _as_matrices(params: Tree) -> Tree:
     """How Muon is to see each parameter as a matrix, inputs times outputs; None for those that are none."""
 
     def matrix(path: Any, leaf: Any) -> optax.contrib.MuonDimensionNumbers | None:
@@ -84,7 +97,7 @@ def _matrices(params: Tree) -> Tree:
 
 def _muon() -> optax.GradientTransformation:
     # consistent_rms is what lets matrices and Adam's part share one learning rate.
-    downhill = optax.contrib.muon(1.0, consistent_rms=0.2, muon_weight_dimension_numbers=_matrices)
+    downhill = optax.contrib.muon(1.0, consistent_rms=0.2, muon_weight_dimension_numbers=_as_matrices)
     return optax.chain(downhill, optax.scale(-1.0))
 
 
@@ -131,6 +144,14 @@ _BASES = (
         optax.scale_by_adam,
         "A running mean of gradients over the root of a running mean of their squares.",
         "Kingma and Ba 2015",
+        rate=0.001,
+    ),
+    Base(
+        "adamw",
+        "AdamW",
+        _adamw,
+        "Adam, and matrices shrink by 0.1 times the learning rate in every step.",
+        "Loshchilov and Hutter 2019",
         rate=0.001,
     ),
     Base(
@@ -237,6 +258,8 @@ class Peer:
     yet; None for a method that has no such number."""
     evaluate: Callable[[Any, Tree], Tree] = lambda state, params: params
     """From the state and the parameters that are trained, the parameters to use."""
+    pace: Callable[[Any], jax.Array] | None = None
+    """For a method that uses an average: how far it went towards the parameters trained in the last step."""
     needs_value: bool = False
     """Whether `update` must be given the loss, `value=loss`."""
 
@@ -306,6 +329,8 @@ _PEERS = (
         _from(optax.contrib.schedule_free_adamw),
         rate=lambda state: jnp.where(state.max_lr > 0, state.max_lr, jnp.nan),
         evaluate=optax.contrib.schedule_free_eval_params,
+        # Iterates are weighed by the square of the largest rate so far, optax's default.
+        pace=lambda state: state.max_lr**2 / state.weight_sum,
     ),
     Peer(
         "prodigy",

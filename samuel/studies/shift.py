@@ -83,7 +83,6 @@ class Shift(Study):
     batch: int = option(512, "Examples in a batch.", least=1)
     width: int = option(64, "Width of the network's first layer.", least=1)
     examples: int | None = option(None, "Use only so many examples of each class.", least=1, shown="all")
-    samuel_base: str = option("adagrad", HELP["samuel_base"], choices=tuple(TRAITS))
     combine: str = option(
         "sample", "How samuel-full makes a decision of its experts.", choices=("sample", "average", "best")
     )
@@ -163,6 +162,7 @@ class Shift(Study):
             samuel_base=self.samuel_base,
             samuel_rule=self.samuel_rule,
             samuel_horizon=self.samuel_horizon,
+            samuel_weight_decay=self.samuel_weight_decay,
         )
         windows = sorted({min(window, rounds - shift) for window in self.windows})
         sizes = sum(map(len, trains)), sum(map(len, tests))
@@ -230,6 +230,7 @@ class Digits(Shift):
     then: tuple[str, ...] = option(("0", "1", "2", "3", "4"), "The classes after it.")
     batch: int = option(64, "Examples in a batch.", least=1)
     width: int = option(16, "Width of the network's first layer.", least=1)
+    samuel_base: str = option("adagrad", HELP["samuel_base"], choices=tuple(TRAITS))
     placement: str = option(
         "map",
         "How several networks train on one device: side by side (map) or one after another (scan).",

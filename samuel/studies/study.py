@@ -24,6 +24,7 @@ from samuel.studies.data import Tell as TellData
 from samuel.studies.data.batches import Resident, statistics
 from samuel.studies.methods import Method, Setup
 from samuel.studies.models import Task
+from samuel.studies.optimizers import WEIGHT_DECAY
 from samuel.studies.settings import BadSetting, Settings, option
 from samuel.studies.trainers import ExamBatch, Trainer
 from samuel.studies.training import Feed, Lesson, Trial
@@ -104,6 +105,12 @@ class Study(Settings):
     samuel_base: str = option("adam", "What the drop-in `samuel` gets its directions from.", choices=tuple(TRAITS))
     samuel_rule: str = option("samuel", "The drop-in's rule.", choices=tuple(RULES))
     samuel_horizon: bool = option(True, "Whether the drop-in is told the number of steps.")
+    samuel_weight_decay: float | None = option(
+        None,
+        "Decoupled weight decay of the drop-in: its matrices shrink by this times its learning rate in every step.",
+        least=0,
+        shown=f"{WEIGHT_DECAY:g} over adam, otherwise 0",
+    )
 
     @classmethod
     def data_in_short(cls) -> str:

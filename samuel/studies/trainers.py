@@ -97,6 +97,8 @@ class SingleState(NamedTuple):
     opt_state: Any
     model_state: Any
     key: jax.Array
+    steady: Any = None
+    """The model state that belongs to averaged parameters; None where those trained are used."""
 
 
 class Compiled:
@@ -109,6 +111,8 @@ class Compiled:
             each step; else they are complete steps.
         needs_value: whether the optimizer wants to be told the loss.
         evaluate: gives the parameters to use, where they are not those trained.
+        pace: how far those went towards the ones trained in the last step, from the optimizer's state; a network's
+            batch statistics follow at the same pace.
     """
 
     def __init__(
@@ -119,10 +123,12 @@ class Compiled:
         scheduled: bool,
         needs_value: bool = False,
         evaluate: Callable[[Any, Any], Any] | None = None,
+        pace: Callable[[Any], jax.Array] | None = None,
     ) -> None:
         self.task = task
         self.optimizer = optax.with_extra_args_support(optimizer)
         self.evaluate = evaluate
+        self._averages = pace is not None
 
         def step(state: SingleState, batch: Batch, round: jax.Array, rate: jax.Array) -> tuple[SingleState, jax.Array]:
             key = jax.random.fold_in(state.key, round)
@@ -138,11 +144,14 @@ class Compiled:
                 params = jax.tree.map(lambda p, u: (p - rate * u).astype(p.dtype), state.params, updates)
             else:
                 params = optax.apply_updates(state.params, updates)
-            return SingleState(params, opt_state, model_state, state.key), loss
+            steady = state.steady
+            if pace is not None:
+                steady = optax.incremental_update(model_state, steady, pace(opt_state))
+            return SingleState(params, opt_state, model_state, state.key, steady), loss
 
         def judge(state: SingleState, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
             params = state.params if evaluate is None else evaluate(state.opt_state, state.params)
-            return _judged(task, params, state.model_state, batch)
+            return _judged(task, params, state.model_state if pace is None else state.steady, batch)
 
         self.step = jax.jit(step, donate_argnums=0)
         self.judge = jax.jit(judge)
@@ -154,7 +163,8 @@ class Compiled:
         # The task has its initialiser compiled once for all optimizers: for a ResNet that takes ten seconds.
         params, model_state = self.task.init(start)
         # Compiled initialisers may hand out one buffer twice (zeros), and the step takes the memory of each.
-        return jax.tree.map(jnp.copy, SingleState(params, self._begin(params), model_state, steps))
+        steady = model_state if self._averages else None
+        return jax.tree.map(jnp.copy, SingleState(params, self._begin(params), model_state, steps, steady))
 
 
 class Single(Trainer):

@@ -1,6 +1,7 @@
 """SAMUEL for PyTorch: a drop-in optimizer.
 
-- `Samuel`: the optimizer. One gradient a step; nothing else in your training loop changes.
+- `Samuel`: the optimizer. One gradient a step; nothing else in your training loop changes. `with optimizer.decision():`
+  has the parameters to test and use, an average of those trained.
 - `DiscountedAdagrad`: the paper's base, Adagrad that can forget, as a plain torch optimizer.
 
 Needs `pip install "samuel[torch]"`.

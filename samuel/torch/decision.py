@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from samuel.core.rays import Moves, Rays, RaysState
 from samuel.torch import lists
+from samuel.torch.average import AVERAGE, BufferAverages
 from samuel.torch.bases import COUNTS, Base, step_unseen
 from samuel.torch.entries import flat, unflat
 from samuel.torch.shelf import (
@@ -49,6 +51,7 @@ class Decision:
         foreach: work on packed rows, or in a plain loop over parameters.
         anchor_dtype: dtype of the vectors that change only when a block ends.
         compiled: on a GPU, compile what is done with the numbers about the experts.
+        buffers: averages of buffers that are to keep pace with that of the parameters.
     """
 
     def __init__(
@@ -61,8 +64,11 @@ class Decision:
         foreach: bool,
         anchor_dtype: torch.dtype | None,
         compiled: bool = False,
+        buffers: BufferAverages | None = None,
     ) -> None:
-        self.rays, self.base, self.foreach = rays, base, foreach
+        self.base, self.foreach = base, foreach
+        self.rays = rays = _shrinking(rays, groups)
+        self.buffers = BufferAverages() if buffers is None else buffers
         self.params = [p for group in groups for p in group["params"]]
         self.home = raw(self.params[0]).device
         self._looks = _looks(self.params)
@@ -98,6 +104,7 @@ class Decision:
             and all(state.get(p) is own for p, own in zip(self.params, self._own, strict=True))
             and all(own.get(self._mark) is mark for own, mark in zip(self._own, self._marks, strict=True))
             and _looks(params) == self._looks
+            and self.buffers.fit()
         )
 
     def step(self, groups: Sequence[dict[str, Any]]) -> None:
@@ -105,6 +112,7 @@ class Decision:
         present = [p.grad is not None for p in self.params]
         if not any(present):
             return
+        self.rays = self.numbers.rays = _shrinking(self.rays, groups)
         if present != self._present:
             self._look_who_is_there(present)
         for shelf in self.shelves:
@@ -118,6 +126,8 @@ class Decision:
         moves = self.numbers.advance([shelf.products(self.foreach).to(self.home) for shelf in self.shelves])
         for shelf in self.shelves:
             self._move(shelf, moves, groups)
+            shelf.average_along(_on(moves, shelf.device).pace, self.foreach)
+        self.buffers.average_along(moves.pace)
         anew = moves.restarted if self.rays.base_state == "slots" else [moves.reset]
         for base, restarted in zip(self._bases, anew, strict=True):
             base.reset_where(restarted)
@@ -180,13 +190,15 @@ class Decision:
             entries = {}
             for name, row in shelf.basis().items():
                 entries[f"{BASIS}:{name}"] = _showing(shelf.view(row, i), given.get(f"{BASIS}:{name}"), p)
+            for row in shelf.average:  # of parameters that are new it begins where they are
+                entries[AVERAGE] = _showing(shelf.view(row, i), given.get(AVERAGE, p.detach()), p)
             if i in shelf.remainders:
                 entries[f"{REST}:"] = _showing(shelf.remainders[i], given.get(f"{REST}:"), p)
             wide = given.get(f"{BASIS}:{self.rays.moving[0]}", raw(p)).dtype
             for base in self._bases:
                 entries.update(base.take_over(p, given, wide))
             if p is self.params[0]:
-                entries.update(self.numbers.entries)
+                entries.update(self.numbers.entries | self.buffers.entries)
             state[p] = entries
         for base in self._bases:
             base.shown_in = state
@@ -204,10 +216,11 @@ def refuse_entries(entries: dict[str, Any], p: Tensor, rays: Rays, base: Base) -
     expected = {*rays.moving, *rays.kept}
     if not names:
         raise ValueError(f"the state dict was made by another optimizer: a parameter has the entries {sorted(entries)}")
-    if names != expected:
+    vectors, needed = names | ({AVERAGE} & {*entries}), expected | ({AVERAGE} if rays.averages else set())
+    if vectors != needed:
         raise ValueError(
-            f"the state dict was made with other options: it has the vectors {sorted(names)}, and these options need "
-            f"{sorted(expected)}"
+            f"the state dict was made with other options: it has the vectors {sorted(vectors)}, and these options need "
+            f"{sorted(needed)}"
         )
     weights, shape = entries.get(f"{RAYS}:weights:value"), (rays.slots, len(rays.learning_rates), rays.Q)
     if weights is not None and tuple(weights.shape) != shape:
@@ -215,8 +228,8 @@ def refuse_entries(entries: dict[str, Any], p: Tensor, rays: Rays, base: Base) -
             f"the state dict was made with other options: it has weights of {tuple(weights.shape)} (slots, rates, Q), "
             f"and these options need {shape}"
         )
-    for name in sorted(expected):
-        _refuse_shape(f"{BASIS}:{name}", entries, raw(p).shape if p.is_complex() else p.shape)
+    for name in (*(f"{BASIS}:{name}" for name in sorted(expected)), *(needed - expected)):
+        _refuse_shape(name, entries, raw(p).shape if p.is_complex() else p.shape)
     numbers = flat(rays.start(np.zeros((), np.float32)), RAYS)
     missing = sorted(set(numbers) - set(entries))
     if missing and f"{RAYS}:weights:value" in entries:
@@ -235,6 +248,20 @@ def _refuse_shape(name: str, entries: dict[str, Any], shape: Sequence[int]) -> N
     if tuple(entries[name].shape) != tuple(shape):
         found = tuple(entries[name].shape)
         raise ValueError(f"the state dict has {name!r} of shape {found}, and this optimizer needs {tuple(shape)}")
+
+
+def _shrinking(rays: Rays, groups: Sequence[dict[str, Any]]) -> Rays:
+    """The rule, told how fast parameters shrink: as those groups do that shrink most.
+
+    A weight decay that a device has is left out, since we would have to wait for it.
+    """
+    each = [group["weight_decay"] for group in groups]
+    decay = max([0.0, *(float(decay) for decay in each if not _is_on_device(decay))])
+    return rays if decay == rays.weight_decay else replace(rays, weight_decay=decay)
+
+
+def _is_on_device(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.device.type != "cpu"
 
 
 def _looks(params: Sequence[Tensor]) -> list[Any]:
@@ -306,7 +333,9 @@ class _Numbers:
     """What is known about the experts, as entries of the optimizer's state."""
 
     def __init__(self, rays: Rays, given: dict[str, Any], home: torch.device) -> None:
-        self.rays, self.home = rays, home
+        self.home = home
+        self.rays = rays
+        """The rule; another one, of which only numbers differ, may take its place."""
         self.entries: dict[str, Tensor] = {}
         for name, array in flat(rays.start(np.zeros((), np.float32)), RAYS).items():
             self.entries[name] = torch.from_numpy(np.array(array)).to(home)
@@ -347,15 +376,13 @@ class _DeviceNumbers(_Numbers):
         super().__init__(rays, given, home)
         self._tensors = list(self.entries.values())
         m, k, d = len(rays.moving), len(rays.kept), rays.directions
-        self._dots = torch.zeros(m + k, device=home)
-        self.row = torch.zeros(m + k + d + m + m * d + 1 + (m + k) ** 2, device=home)
+        self._dots = torch.zeros(m + k + 1, device=home)
+        self.row = torch.zeros(m + k + d + m + m * d + 1 + (m + k) ** 2 + 1, device=home)
         self._restarted = torch.zeros(rays.slots, dtype=torch.bool, device=home)
         self._reset = torch.zeros((), dtype=torch.bool, device=home)
         self._moves = from_one_row(self.row, self._restarted, self._reset, m, k, d)
-        self._graph: Any = None
-        self._rounds = 0
         self._compiled = compiled
-        self._round: Any = self._plain_round
+        self._forget()
 
     @property
     def rate(self) -> Tensor:
@@ -364,6 +391,8 @@ class _DeviceNumbers(_Numbers):
 
     def advance(self, dots: Sequence[Tensor]) -> Moves:
         """One round; see `Rays.advance`. What is returned, and `row`, is overwritten by the next."""
+        if self.rays is not self._recorded_rays:  # its numbers are part of what was recorded
+            self._forget()
         self._dots.copy_(dots[0] if len(dots) == 1 else torch.stack(list(dots)).sum(0))
         self._rounds += 1
         if torch.cuda.is_current_stream_capturing() or self._rounds < 3:  # the first rounds put all tables in place
@@ -374,6 +403,13 @@ class _DeviceNumbers(_Numbers):
                 self._graph = self._recorded()
             self._graph.replay()
         return self._moves
+
+    def _forget(self) -> None:
+        """Begin to record anew."""
+        self._recorded_rays = self.rays
+        self._graph: Any = None
+        self._rounds = 0
+        self._round: Any = self._plain_round
 
     def _recorded(self) -> torch.cuda.CUDAGraph:
         graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()

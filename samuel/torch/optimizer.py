@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from samuel.core.options import one_of
 from samuel.core.rays import Certificate, Rays, certify, check_rates
 from samuel.core.rules import follow
 from samuel.torch import bases, experts
+from samuel.torch.average import AVERAGE, BUFFER, BufferAverages, averaged_buffers, swapped
 from samuel.torch.decision import RAYS, Decision, experts_of, refuse_entries
 from samuel.torch.experts import Buffers, Population
 from samuel.torch.panel import Panel, usual_panel
@@ -32,6 +34,9 @@ _RAY_OPTIONS = (
     "short_rates",
     "takeover",
     "collapse",
+    "alarm",
+    "settle",
+    "average",
     "base_state",
 )
 
@@ -43,7 +48,9 @@ class Samuel(Optimizer):
     of the base since its block began; the parameters are a weighted mean of the experts. All of them are judged by the
     one gradient that is taken at the parameters. See `samuel.core.rays` for the formulas.
 
-    Use it as any torch optimizer: there is no learning rate to give, and no switch between training and evaluation.
+    Use it as any torch optimizer: there is no learning rate to give, and nothing else of your training code changes.
+    To test or save a network, `with optimizer.decision():` has parameters that are less noisy than those of the last
+    step. There is no switch that could be forgotten: outside of it, the parameters are those that are trained.
 
     Args:
         params: parameters, named parameters, or parameter groups. Groups may have their own `lr`, `lrs`,
@@ -58,11 +65,13 @@ class Samuel(Optimizer):
         lr: multiplies whatever rate is found; for schedulers. Leave it at 1.
         horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and a
             run that goes on beyond it begins another of that length. Without it they fall as the root of time.
-        rule: the ready set of the options below. "samuel" (the default) watches one block, as long as the run, with
-            short ones and restarts when the data shift. "R": the long block alone, no restart; "K", "Kr": as
-            "samuel", restarting only when the short blocks take over, judged against the mixture or against the long
-            block (these three need a horizon). "levels": eight doubling blocks whose steps are mixed. "theorem": the
-            paper's own weights on eight doubling blocks, with the guarantee on every interval where losses are convex.
+        rule: the ready set of the options below. "samuel" (the default): one block, as long as the run, whose first
+            rounds decide about the rate; it starts anew when the gradient leaps, and `decision` averages over its last
+            ninth. "R": the long block alone, which learns about rates to its end, no restart, no average; "K", "Kr":
+            the same with short blocks beside it, restarting when they take over, judged against the mixture or against
+            the long block (these three need a horizon). "levels": eight doubling blocks whose steps are mixed.
+            "theorem": the paper's own weights on eight doubling blocks, with the guarantee on every interval where
+            losses are convex.
         cover: which blocks run: `samuel.core.Watched`, `Anytime`, `Geometric`, `Fixed` or `Chosen`. With full or loss
             feedback `Fixed(256)` by default: one block at a time, and everyone starts anew from the parameters after
             256 steps.
@@ -80,12 +89,20 @@ class Samuel(Optimizer):
             of every rate; equal by default.
         decay: how rates fall over a block: "none", "linear" or "sqrt".
         lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
-            By default, under the rule "samuel", 0.5; for Adam and Adagrad 0.8.
+            By default, under the rule "samuel", 0.5.
         reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
         short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
         takeover: restart everything when the long block's share of the weight falls below this; 0 for never.
         collapse: restart everything when the long block's rate falls below this part of its slow average: the run
             would rather go back than on. 0 for never.
+        alarm: restart everything when two gradients in a row have a square of more than this times the mean, that since
+            the last restart and that of about the last hundred: the data have shifted. What is known about rates is
+            kept. 0 for never. Gradients that were clipped before they come here cannot leap.
+        settle: what the block's round `n` says about rates counts `(1 + n / settle) ** -1.5`: after some hundred rounds
+            the rate hardly moves, as it should when a network is about to settle. 100 under the rule "samuel"; the
+            others learn to the end.
+        average: `decision` averages the parameters with weights that grow as this power of the time since the last
+            restart, 8 for about its last ninth; 0 for no average, which saves a copy of the parameters.
         base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets (Adagrad) should
             have one for each, where there are several.
         weight_decay: decoupled: in every step parameters shrink by this times the learning rate in use. By default
@@ -106,8 +123,10 @@ class Samuel(Optimizer):
             loss or parameters are not finite loses its weight until its block ends; a batch on which no expert has a
             finite loss changes nothing but the clock. With several processes the losses of all of them are averaged.
             Parameters must be whole in every process (no FSDP), and all groups share the rates.
-        buffers: with full or loss feedback: the model, or its buffers, such as batch statistics. With "full" every
-            expert has its own; with "loss" experts do not touch them.
+        buffers: the model, or its buffers, such as batch statistics. A network with batch norm should give them: those
+            of floating-point numbers are averaged along with the parameters, for `decision`; without this they stay as
+            they are. A model that is sharded by FSDP must be given for `decision`, too. With feedback "full" every
+            expert has buffers of its own; with "loss" experts do not touch them.
         bound: with full or loss feedback: how large the difference of two losses can be. Found out, and raised as
             needed, if not given.
         seed: decides who is drawn with combine="sample"; the same in all processes.
@@ -153,6 +172,9 @@ class Samuel(Optimizer):
         short_rates: Literal["all", "above"] | None = None,
         takeover: float | None = None,
         collapse: float | None = None,
+        alarm: float | None = None,
+        settle: float | None = None,
+        average: float | None = None,
         base_state: Literal["shared", "slots"] | None = None,
         weight_decay: float | None = None,
         anchor_dtype: torch.dtype | None = None,
@@ -177,9 +199,8 @@ class Samuel(Optimizer):
         one_of("feedback", feedback, ("linear", "loss", "full"))
         self._feedback = feedback
         of_rays = {name: given[name] for name in _RAY_OPTIONS}
-        of_experts = {"bound": bound, "buffers": buffers}
         if feedback == "linear":
-            _refuse_given(of_experts, "feedback='full' or 'loss'", feedback)
+            _refuse_given({"bound": bound}, "feedback='full' or 'loss'", feedback)
             self._rule = {"rule": rule, **of_rays}
         else:
             other_rule = None if rule == "samuel" else rule
@@ -214,6 +235,7 @@ class Samuel(Optimizer):
                 stacklevel=2,
             )
         self._decisions: list[Decision | Population] = []
+        self._deciding = False
         super().__init__(params, defaults)
 
     # Reading
@@ -234,7 +256,7 @@ class Samuel(Optimizer):
         >>> import torch
         >>> from samuel.torch import Samuel
         >>> Samuel([torch.zeros(2)], "sgd", lrs=(0.01, 0.1, 1.0)).weights().shape
-        torch.Size([4, 3])
+        torch.Size([1, 3])
         """
         return mw.shares(self._experts(group).weights)
 
@@ -261,10 +283,56 @@ class Samuel(Optimizer):
     def shifts(self) -> int:
         """How often everything was restarted because the data seemed to have shifted.
 
-        Not a count of changes in the data: one or two restarts in the first steps of a run are usual, and after a real
-        change there may be several.
+        Not a count of changes in the data: under the default rule, of leaps of the gradient. A slow change makes none.
         """
         return sum(int(self._experts(groups[0]).shifts) for groups in self._sharing())
+
+    @contextmanager
+    def decision(self) -> Iterator[None]:
+        """For the length of a `with` block the parameters are those to test and use: the average of those trained.
+
+        The average has less of the steps' noise. Afterwards everything is as it was, to the bit, and training goes on
+        with the parameters themselves; `step` inside is refused. Batch statistics are averaged along if the optimizer
+        was given `buffers=model`. Where there is no average (`average=0`, other rules than "samuel", full or loss
+        feedback) the parameters are the decision, and stay.
+
+        >>> import torch
+        >>> from samuel.torch import Samuel
+        >>> w = torch.nn.Parameter(torch.ones(2))
+        >>> optimizer = Samuel([w], "sgd")
+        >>> for t in range(100):
+        ...     w.grad = w.detach() + (-1) ** t  # a noisy gradient of |w|^2 / 2
+        ...     optimizer.step()
+        >>> trained = w.tolist()
+        >>> with optimizer.decision():
+        ...     bool(w.norm() < 0.5)  # or test a network, or save its state_dict
+        True
+        >>> w.tolist() == trained
+        True
+        """
+        if self._deciding:
+            raise RuntimeError("decision() cannot be entered twice: the parameters are the average already")
+        targets, values = self._averages()
+        model = self._buffers.source if isinstance(self._buffers.source, torch.nn.Module) else None
+        if model is None and any(map(is_spread, targets)):
+            raise RuntimeError(
+                "decision() of parameters that are spread over processes must tell the model, which may have gathered "
+                "them: give buffers=model to Samuel"
+            )
+        self._deciding = True
+        try:
+            with swapped(targets, values, model):
+                yield
+        finally:
+            self._deciding = False
+
+    def _averages(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters and buffers of which there are averages, and these."""
+        params = [p for group in self.param_groups for p in group["params"] if AVERAGE in self.state.get(p, {})]
+        of_buffers, buffers = self._buffer_averages(), averaged_buffers(self._buffers())
+        names = [name for name in buffers if name in of_buffers]
+        targets = [*params, *(buffers[name] for name in names)]
+        return targets, [*(self.state[p][AVERAGE] for p in params), *(of_buffers[name] for name in names)]
 
     # Stepping
 
@@ -292,6 +360,8 @@ class Samuel(Optimizer):
         >>> loss.item() < 0.01, round(optimizer.effective_lr, 3)
         (True, 0.1)
         """
+        if self._deciding:
+            raise RuntimeError("step() inside decision() would train the average: leave the with block first")
         if evaluate is not None and self._feedback != "loss":
             raise ValueError(f"evaluate= is for feedback='loss', got feedback={self._feedback!r}; leave it out")
         if self._feedback != "linear":
@@ -402,6 +472,7 @@ class Samuel(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._decisions = []  # made anew from the state
+        self._deciding = False
 
     def _plan(self, lrs: Sequence[float] | None) -> Rays | Panel:
         """How the learning rate is found: by rays, or by a panel of experts."""
@@ -430,17 +501,29 @@ class Samuel(Optimizer):
         for decision, groups in zip(self._decisions if fits else (), sharing, strict=fits):
             self._refuse_other_rates(decision, groups)
         if not fits:
-            self._decisions = [self._made(*pair) for pair in zip(sharing, params, strict=True)]
+            buffers = self._buffer_averages()
+            self._decisions = []
+            for pair in zip(sharing, params, strict=True):
+                # Where several rates are found, buffers keep pace with the first.
+                self._decisions.append(self._made(*pair, None if self._decisions else buffers))
         return self._decisions
 
-    def _made(self, groups: list[dict[str, Any]], params: list[list[Tensor]]) -> Decision | Population:
+    def _buffer_averages(self) -> dict[str, Tensor]:
+        """The averages of buffers, by name, from wherever in the state they are."""
+        each = [entry for entries in self.state.values() for entry in entries.items()]
+        return {name: value for name, value in each if name.startswith(f"{BUFFER}:")}
+
+    def _made(
+        self, groups: list[dict[str, Any]], params: list[list[Tensor]], buffers: dict[str, Tensor] | None
+    ) -> Decision | Population:
         plan = self._plan(groups[0]["lrs"])
         if isinstance(plan, Panel):
             return Population(plan, self._base, groups, self.state, self._buffers)
         trained = [{**group, "params": some} for group, some in zip(groups, params, strict=True)]
         numbers = self._numbers([p for some in params for p in some], plan, groups[0]["shares_rate"])
         options = (self._foreach, self._anchor_dtype, self._compiled)
-        return Decision(plan, self._base, trained, self.state, numbers, *options)
+        averages = BufferAverages(self._buffers, buffers) if plan.averages and buffers is not None else None
+        return Decision(plan, self._base, trained, self.state, numbers, *options, averages)
 
     def _numbers(self, params: Sequence[Tensor], plan: Rays | Panel, shared: bool) -> dict[str, Any]:
         """What is known about the experts of some parameters: entries in the state of the first, if nothing changed.
@@ -518,6 +601,26 @@ class Samuel(Optimizer):
                 experts.refuse_entries(entries, p, plan, self._base, len(self._buffers()))
             else:
                 refuse_entries(entries, p, plan, self._base)
+        if self._feedback == "linear":
+            self._refuse_buffers(state_dict["state"])
+
+    def _refuse_buffers(self, state: dict[Any, dict[str, Any]]) -> None:
+        """An error unless the averages of buffers in a state are those of ours."""
+        averages = any(AVERAGE in entries for entries in state.values())
+        ours = averaged_buffers(self._buffers()) if averages else {}
+        each = [entry for entries in state.values() for entry in entries.items()]
+        theirs = {name: value for name, value in each if name.startswith(f"{BUFFER}:")}
+        if theirs.keys() != ours.keys():
+            raise ValueError(
+                f"the state dict was made with averages of {len(theirs)} buffers, and there are {len(ours)} to average "
+                "now; give the same buffers= as then"
+            )
+        for name, value in theirs.items():
+            if value.shape != ours[name].shape:
+                raise ValueError(
+                    f"the state dict has {name!r} of shape {tuple(value.shape)}, and the buffer has "
+                    f"{tuple(ours[name].shape)}"
+                )
 
 
 def _refuse_given(options: dict[str, Any], where: str, feedback: str) -> None:

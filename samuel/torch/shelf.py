@@ -96,6 +96,8 @@ class Shelf:
         self.enters = rays.enters
         self.moving = self.rows(len(rays.moving))
         self.kept = self.rows(len(rays.kept), anchor_dtype)
+        self.average = self.rows(1 if rays.averages else 0)
+        """One row: the average of the parameters; none, where there is no average to keep."""
         self.directions = self.rows(rays.directions)
         self.gradient = self.rows(1)[0]
         self.gradient_views = self.views(self.gradient)
@@ -159,11 +161,15 @@ class Shelf:
             self._given_back = True
 
     def products(self, foreach: bool) -> Tensor:
-        """`<g, b>` of every vector of the basis, in single precision, summed over all processes that hold a part."""
+        """`<g, b>` of every vector of the basis, and `<g, g>`, in single precision.
+
+        Summed over all processes that hold a part.
+        """
         if foreach and kernels_fit(self):
             from samuel.torch import kernels
 
-            found = kernels.dots(self.gradient, self.moving, self.kept)
+            square = torch.linalg.vector_norm(self.gradient).square()  # of rows of any length, unlike torch.dot
+            found = torch.cat([kernels.dots(self.gradient, self.moving, self.kept), square.reshape(1)])
         elif foreach:
             found = self._packed_products()
         else:
@@ -196,7 +202,7 @@ class Shelf:
             self._plain_step(moves)
 
     def _plain_products(self) -> Tensor:
-        rows = self.basis().values()
+        rows = [*self.basis().values(), self.gradient]
         return torch.stack([self._dot_of_views(row) for row in rows]).to(torch.float32)
 
     def _dot_of_views(self, row: Tensor) -> Tensor:
@@ -210,7 +216,8 @@ class Shelf:
         for start in range(0, self.size, self._chunk):
             columns = slice(start, start + self._chunk)
             g = self.gradient[columns]
-            parts.append(torch.cat([torch.mv(rows[:, columns].to(self.dtype), g) for rows in (self.moving, self.kept)]))
+            rows = (self.moving, self.kept, self.gradient[None])
+            parts.append(torch.cat([torch.mv(some[:, columns].to(self.dtype), g) for some in rows]))
         return torch.stack(parts).sum(0).to(torch.float32)
 
     def _plain_step(self, moves: Moves) -> None:
@@ -291,6 +298,27 @@ class Shelf:
             self._table.set_factors(place, multiplier(group["lr"]), group["weight_decay"])
         self._table.step(self.moving, self.kept, self.directions, numbers, rate, self.enters)
 
+    def average_along(self, pace: Any, foreach: bool) -> None:
+        """Let the average, where there is one, go this part of the way to the parameters.
+
+        Uses up the first row of `directions`.
+
+        Args:
+            pace: a number, or a tensor on this device, which is not waited for.
+            foreach: work on all parameters at once, or in a plain loop over them.
+        """
+        if not len(self.average):
+            return
+        now, pace = self.raws(self.params), pace.to(self.dtype) if isinstance(pace, Tensor) else float(pace)
+        if not foreach:
+            for view, p in zip(self.views(self.average[0]), now, strict=True):
+                view += pace * (p.to(self.dtype) - view)
+        elif isinstance(pace, Tensor) or self.remainders:  # lists know numbers only, and one dtype
+            lists.copy_(self.direction_views[0], now)
+            self.average[0].lerp_(self.directions[0], pace)
+        else:
+            lists.lerp_(self.views(self.average[0]), now, pace)
+
     def fill_where(self, flag: Any, row: Tensor, value: float) -> None:
         """Fill a row with a value if the flag says so; a tensor is not waited for."""
         if not isinstance(flag, Tensor):
@@ -344,17 +372,17 @@ def scale(tensors: list[Tensor], factor: Any) -> None:
 
 
 def in_one_row(moves: Moves) -> Tensor:
-    """The moves as kernels read them: difference, along, keep, enter, due, rewrite."""
-    parts = (moves.difference, moves.along, moves.keep, moves.enter, moves.due, moves.rewrite)
+    """The moves as kernels read them: difference, along, keep, enter, due, rewrite; and the pace, which they do not."""
+    parts = (moves.difference, moves.along, moves.keep, moves.enter, moves.due, moves.rewrite, moves.pace)
     return torch.cat([part.reshape(-1).to(torch.float32) for part in parts])
 
 
 def from_one_row(row: Tensor, restarted: Tensor, reset: Tensor, m: int, k: int, d: int) -> Moves:
     """The moves that `in_one_row` made a row of, as views of it."""
-    ends = np.cumsum([m + k, d, m, m * d, 1])
-    difference, along, keep, enter, due, rewrite = torch.tensor_split(row, ends.tolist())
-    due, enter, rewrite = due.reshape(()), enter.reshape(m, d), rewrite.reshape(m + k, m + k)
-    return Moves(difference, along, keep, enter, due, rewrite, restarted, reset)
+    ends = np.cumsum([m + k, d, m, m * d, 1, (m + k) ** 2])
+    difference, along, keep, enter, due, rewrite, pace = torch.tensor_split(row, ends.tolist())
+    due, enter, rewrite, pace = due.reshape(()), enter.reshape(m, d), rewrite.reshape(m + k, m + k), pace.reshape(())
+    return Moves(difference, along, keep, enter, due, rewrite, restarted, reset, pace)
 
 
 def kernels_fit(shelf: Shelf) -> bool:

@@ -1,7 +1,8 @@
 """The rule of `samuel.core.rays` written plainly: every expert is a point, every weight a logarithm, nothing is shared.
 
 A second opinion to test the rays against. It keeps one vector per anchor, per sum and per lagged sum, makes all
-experts' points from them in every round, and takes its options from a `Rays`; it uses none of its code.
+experts' points from them in every round, keeps every decision since the last restart to average over them, and every
+gradient's square to see a leap. It takes its options from a `Rays` and uses none of its code.
 """
 
 import math
@@ -9,7 +10,18 @@ import math
 import numpy as np
 
 from samuel.core import Chosen, Watched
-from samuel.core.rays import CAUTION, COOLING, REACH, SETTLED, SHORT_CAUTION, SLOW, USUAL_ROUNDS, WATCHING
+from samuel.core.rays import (
+    CAUTION,
+    COOLING,
+    FADING,
+    KEPT,
+    REACH,
+    SETTLED,
+    SHORT_CAUTION,
+    SLOW,
+    USUAL_ROUNDS,
+    WATCHING,
+)
 
 ROUNDING = 1e-12
 """Gains up to this part of what they are the difference of are rounding."""
@@ -67,6 +79,9 @@ class PlainRays:
         self.log_birth, self.bound_then = self.log_v.copy(), np.full(self.K, self.bound)
         self.log_total, self.unit = self.total(), np.ones((self.K, self.J))
         self.restarted, self.reset = np.zeros(self.K, bool), False
+        self.squares, self.odd = [], False  # of the gradients since the last restart; whether the last one leapt
+        self.path = [self.x.copy()]  # the decisions that are averaged
+        self.average = self.x
 
     # Where everyone stands
 
@@ -150,6 +165,7 @@ class PlainRays:
 
     def step(self, gradient):
         p = self.shares()
+        leapt = self.leaps(gradient)
         points, judged = self.points(), self.judged_points()
         if self.o.reference == "long":
             ours = p[self.long()] @ judged[self.long()] / p[self.long()].sum()
@@ -174,7 +190,7 @@ class PlainRays:
             self.x = np.einsum("kj,kjd->d", p, self.points())
         else:
             self.x = self.x - (p @ self.lr) @ moves
-        self.restart(p)
+        self.restart(p, leapt)
         self.log_total = self.total()
 
     def judge(self, gains, lost):
@@ -187,6 +203,8 @@ class PlainRays:
                 caution[:-1] = SHORT_CAUTION
             self.unit = caution * np.sqrt(self.square / self.count[:, None])
             used = np.clip(gains / np.where(self.unit > 0, self.unit, 1.0), -1, 1)
+            if self.o.settle is not None:
+                used *= [[(1 + (n - 1) / self.o.settle) ** -FADING] for n in self.count]
             self.log_v += np.log1p(used[..., None] * self.fractions)
         else:
             largest = abs(gains).max()
@@ -215,9 +233,24 @@ class PlainRays:
             self.log_v = np.concatenate([self.log_v[..., 1:], _log(prior)[..., None]], axis=-1)
             self.started += prior.sum()
 
+    def leaps(self, gradient):
+        """Whether this gradient is the second in a row that is far larger than those since the last restart."""
+        square = float(np.sum(gradient**2))
+        most = self.o.alarm * self.usual_square() if self.o.alarm and len(self.squares) >= SETTLED else math.inf
+        before, self.odd = self.odd, square > most
+        self.squares.append(most if self.odd else square if math.isfinite(square) else 0.0)
+        return before and self.odd
+
+    def usual_square(self):
+        """The mean of the squares so far, or that of the recent ones if it is larger."""
+        recent = 0.0
+        for n, square in enumerate(self.squares):
+            recent += max(1 / (n + 1), 1 - SLOW) * (square - recent)
+        return max(np.mean(self.squares), recent)
+
     # What ends
 
-    def restart(self, p):
+    def restart(self, p, leapt):
         long = self.long()
         mean_rate, now = self.long_rate(), math.log(self.long_rate())
         shift = self.o.takeover is not None and self.K > 1 and p[long].sum() < self.o.takeover
@@ -225,14 +258,17 @@ class PlainRays:
             shift |= now < self.slow + math.log(self.o.collapse)
         self.slow = SLOW * self.slow + (1 - SLOW) * now
         self.round, self.since = self.round + 1, self.since + 1
-        reset = bool(shift or (isinstance(self.o.cover, Watched) and self.since >= self.length))
+        kept = 1.0 if leapt and not shift else KEPT
+        shift = bool(shift or leapt)
+        reset = shift or (isinstance(self.o.cover, Watched) and self.since >= self.length)
         if reset:
             self.since, self.shifts = 0, self.shifts + int(shift)
+            self.squares, self.odd = [], False
         opening = np.array([self.begins(k, 0 if reset else self.clock()) for k in range(self.K)])
         ending = opening | reset
 
         anchors = np.array([self.birthplace(k, p, ending, reset) for k in range(self.K)])
-        self.reweigh(ending, opening, reset, long, mean_rate)
+        self.reweigh(ending, opening, reset, long, mean_rate, kept)
         self.c[ending], self.u[ending], self.ubar[ending] = anchors[ending], 0.0, 0.0
         self.memory[ending if self.o.base_state == "slots" else np.full(self.K, reset)] = 0.0
         if self.o.combine == "points" and ending.any():
@@ -247,6 +283,17 @@ class PlainRays:
                 left = self.o.horizon - self.round
                 self.length = left if left > 0 else self.o.horizon
         self.restarted, self.reset = ending, reset
+        self.path = [self.x.copy()] if shift else [*self.path, self.x.copy()]
+        self.average = self.mean(self.path)
+        if reset and not shift:  # the end of the horizon: what was averaged is where the next average begins
+            self.path = [self.average]
+
+    def mean(self, path):
+        """The average of decisions with weights that grow as a power of the time: C(n + power, n) for the n-th."""
+        if self.o.average == 0:
+            return path[-1]
+        logs = [math.lgamma(n + self.o.average + 1) - math.lgamma(n + 1) for n in range(len(path))]
+        return np.average(path, axis=0, weights=np.exp(np.array(logs) - max(logs)))
 
     def birthplace(self, k, p, ending, reset):
         """Where the newborns of a slot start: at the decision, at their own slot's mean, or at that of the others."""
@@ -257,13 +304,13 @@ class PlainRays:
             return np.einsum("kj,kjd->d", p[~ending], points[~ending]) / shares[~ending].sum()
         return self.x
 
-    def reweigh(self, ending, opening, reset, long, mean_rate):
+    def reweigh(self, ending, opening, reset, long, mean_rate, kept):
         """The weights of the newborns."""
         everything = np.ones(self.J, bool)
         threshold = mean_rate
-        if reset:  # the long slot will keep half of what it knew
+        if reset:  # the long slot will keep a part of what it knew
             prior = self.spread(long, everything)
-            threshold = (mean_rate + prior @ self.lr / prior.sum()) / 2
+            threshold = kept * mean_rate + (1 - kept) * (prior @ self.lr / prior.sum())
         above = self.above(threshold) if self.o.short_rates == "above" else everything
         longest = np.flatnonzero((self.open() & ~ending) | opening)[-1]  # from now on
         priors = {k: self.spread(k, everything if k == longest else above) for k in np.flatnonzero(opening)}
@@ -282,8 +329,8 @@ class PlainRays:
                 self.started += self.Q * priors[k].sum()
             if reset and not self.by_prior() and k == longest:
                 profile = old[long] - np.logaddexp.reduce((old[long] + np.log(self.fractions)).ravel())
-                kept = profile + math.log(self.mass(k) * self.fractions.sum()) + log_size
-                new = np.logaddexp(new, kept) - math.log(2)
+                known = profile + math.log(self.mass(k) * self.fractions.sum()) + log_size
+                new = np.logaddexp(new + _log(1 - kept), known + math.log(kept))
             inherits = self.o.newborns == "inherit" and (self.by_prior() or not reset)
             self.log_v[k] = np.logaddexp(new, old[k]) if inherits else new
             if not inherits:
@@ -292,7 +339,8 @@ class PlainRays:
     def by_prior(self):
         """Whether a newborn's weight is its prior, so that the theorem holds, and not a share of the others'."""
         o = self.o
-        return o.scale != "rms" and o.newborns != "join" and o.takeover is None and o.collapse is None
+        restarts = any((o.takeover, o.collapse, o.alarm))
+        return o.scale != "rms" and o.newborns != "join" and not restarts
 
     # The certificate
 

@@ -115,11 +115,14 @@ def test_under_tracing_a_stream_without_a_healthy_expert_stays_as_it_was_and_say
     [
         {"rule": "samuel"},
         {"rule": "samuel", "horizon": 100},
+        {"rule": "samuel", "horizon": 100, "alarm": 0, "average": 0},
+        {"rule": "Kr", "horizon": 100},
+        {"rule": "Kr", "horizon": 100, "collapse": 0.5, "alarm": 10.0, "settle": 100.0, "average": 2.5},
         {"rule": "levels"},
         {"rule": "theorem"},
         {"rule": "theorem", "newborns": "inherit", "decay": "linear"},
         {"rule": "theorem", "scale": 1.0, "base_state": "slots", "decay": "sqrt"},
-        {"rule": "samuel", "cover": Chosen((3, 5)), "takeover": 0, "horizon": 9},
+        {"rule": "samuel", "cover": Chosen((3, 5)), "horizon": 9},
     ],
     ids=lambda options: "-".join(str(value) for value in options.values()),
 )
@@ -127,7 +130,7 @@ def test_a_round_on_a_device_asks_for_nothing_from_it_and_sends_nothing_there(op
     """With tensors that have no values: whoever asks for one fails, and so does a mix of devices."""
     rays = follow(base="adam", **options)
     state = rays.start(torch.zeros((), device="meta"))
-    dots = torch.zeros(len(rays.moving) + len(rays.kept), device="meta")
+    dots = torch.zeros(len(rays.moving) + len(rays.kept) + 1, device="meta")
     for _ in range(2):  # puts the tables there
         state, _ = rays.advance(state, dots)
     plain = torch.asarray

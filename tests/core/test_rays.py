@@ -1,6 +1,7 @@
 """Rays against the same rule with explicit points, in every library; and what holds whatever the options are."""
 
 import functools
+import math
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from samuel.core import AllIntervals, Anytime, Chosen, Fixed, Geometric, Watched
 from samuel.core import weights as mw
 from samuel.core.arrays import matmul, namespace
-from samuel.core.rays import SETTLED, Rays, certify
+from samuel.core.rays import FADING, SETTLED, Rays, certify
 from samuel.core.rules import RULES, follow
 from tests.core.plain_rays import Adagrad, Plain, PlainRays
 
@@ -36,17 +37,18 @@ SHORT = {
 
 
 def begin(rays, x):
-    """Decision, basis, the base's memories and the state, before the first round."""
+    """Decision, basis, the base's memories, the state, and the average of the decisions, before the first round."""
     xp = namespace(x)
     vectors = len(rays.moving) + len(rays.kept)
-    return x, xp.zeros((vectors, DIM), dtype=x.dtype), xp.zeros((rays.directions, DIM), dtype=x.dtype), rays.start(x[0])
+    basis, memory = (xp.zeros((rows, DIM), dtype=x.dtype) for rows in (vectors, rays.directions))
+    return x, basis, memory, rays.start(x[0]), x
 
 
 def hold(rays, base, carry, gradient):
-    """One round: four lines for the basis, one for the base's memory."""
-    x, basis, memory, state = carry
+    """One round: four lines for the basis, one for the base's memory, one for the average."""
+    x, basis, memory, state, average = carry
     xp, moving = namespace(x), len(rays.moving)
-    state, moves = rays.advance(state, matmul(basis, gradient))
+    state, moves = rays.advance(state, matmul(xp.concat([basis, gradient[None]]), gradient))
     stepped = [base.direction(own, gradient) for own in memory]
     directions, memory = (xp.stack(parts) for parts in zip(*stepped, strict=True))
     x = x + matmul(moves.difference, basis) + matmul(moves.along, directions)
@@ -54,12 +56,13 @@ def hold(rays, base, carry, gradient):
     basis = xp.concat([moved, basis[moving:]])
     basis = xp.where(moves.due, matmul(moves.rewrite, basis), basis)
     anew = moves.restarted if rays.base_state == "slots" else moves.reset[None]
-    return (x, basis, xp.where(anew[:, None], 0.0, memory), state), moves
+    average = average + moves.pace * (x - average)
+    return (x, basis, xp.where(anew[:, None], 0.0, memory), state, average), moves
 
 
 def experts(rays, carry):
     """Where every expert stands, `(slots, rates, d)`, read off the basis by the names of its vectors."""
-    x, basis, _, state = carry
+    x, basis, _, state, _ = carry
     named = dict(zip((*rays.moving, *rays.kept), basis, strict=True))
     each, lr = range(rays.slots), np.asarray(rays.learning_rates)
     sums = [named["u0"] if "u0" in named else named["s"]]
@@ -118,8 +121,9 @@ def compare(rays, base, seed=0, rounds=160):
     for now in story(rays, base, seed, rounds):
         plain = plain or PlainRays(rays, now.before[0], base)
         plain.step(now.gradient)
-        x, _, _, state = now.after
+        x, _, _, state, average = now.after
         close(x, plain.x)
+        close(average, plain.average)
         close(mw.shares(state.weights), plain.shares())
         close(mw.shares(state.weights).sum(), 1.0, 1e-12)
         assert now.moves.restarted.tolist() == plain.restarted.tolist()
@@ -152,6 +156,7 @@ def test_ready_rules_decide_as_explicit_points_do(rule, base, base_state):
     plain = compare(rays, BASES[base])
     if rule in ("samuel", "K", "Kr"):
         assert plain.shifts > 0
+    assert rays.averages == (rule == "samuel")
 
 
 COVERS = [
@@ -182,6 +187,9 @@ options = st.fixed_dictionaries(
         "short_rates": st.sampled_from(["all", "above"]),
         "takeover": st.sampled_from([None, 0.6, 0.8]),
         "collapse": st.sampled_from([None, 0.5]),
+        "alarm": st.sampled_from([None, 0, 1.5, 10.0]),
+        "settle": st.sampled_from([None, 5.0, 100.0]),
+        "average": st.sampled_from([0.0, 0.5, 8.0]),
         "base_state": st.sampled_from(["shared", "slots"]),
     }
 )
@@ -192,6 +200,11 @@ options = st.fixed_dictionaries(
 def test_any_options_decide_as_explicit_points_do(options, base, seed):
     if not isinstance(options["cover"], Watched):
         options = options | {"takeover": None}
+    if options["scale"] != "rms":
+        options = options | {"settle": None}
+    elif options["newborns"] == "inherit" and isinstance(options["cover"], Anytime):
+        # The second level is born where the first one is, up to rounding; and for one round rounding is judged.
+        options = options | {"newborns": "fresh"}
     compare(Rays(**options), BASES[base], seed, rounds=100)
 
 
@@ -236,7 +249,8 @@ def test_one_slot_with_one_rate_is_the_base_with_that_rate(base, decay, combine)
 
 # Every way of storing the basis once: shared sums, one slot, own sums with and without a lag, with the decision.
 STORAGES = {
-    "samuel": (follow("samuel", RATES, cover=Watched(4, 2)), "plain"),
+    "samuel": (follow("samuel", RATES, alarm=5.0), "plain"),
+    "watched": (follow("samuel", RATES, cover=Watched(4, 2), takeover=0.8), "plain"),
     "levels": (follow("levels", RATES, cover=Anytime(4, levels=3), base_state="slots"), "adagrad"),
     "theorem": (follow("theorem", RATES, cover=Geometric(32, shortest=8)), "adagrad"),
     "chosen": (Rays(RATES, Chosen((10, 11, 40)), newborns="inherit", scale=50.0), "plain"),
@@ -252,11 +266,14 @@ def recorded(name, rounds=60):
 
 
 def readings(carry):
-    x, basis, _, state = carry
-    return x, basis, mw.shares(state.weights), state.log_total, *certify(state)
+    x, basis, _, state, average = carry
+    leap = state.gradient_square, state.recent_square, state.pace
+    return x, basis, average, mw.shares(state.weights), state.log_total, *leap, *certify(state)
 
 
 def agree(name, rows):
+    if name == "samuel":
+        assert recorded(name)[-1][2][3].shifts > 0  # so that an alarm is among what is compared
     for (_, _, expected), row in zip(recorded(name), rows, strict=True):
         for part, ours in zip(row, readings(expected), strict=True):
             close(part, ours, 1e-9)
@@ -326,7 +343,7 @@ def undisturbed(rays):
     kind = type(rays.cover)
     endless = type("Endless", (kind,), {"starts": lambda self, t, slots: np.zeros(slots, bool)})
     cover = endless(**{field.name: getattr(rays.cover, field.name) for field in fields(kind)})
-    return replace(rays, cover=cover, takeover=None, collapse=None)
+    return replace(rays, cover=cover, takeover=None, collapse=None, alarm=None)
 
 
 def block_ends(rays, base, rounds=130):
@@ -334,7 +351,9 @@ def block_ends(rays, base, rounds=130):
     alone = undisturbed(rays)
     for now in story(rays, base, rounds=rounds):
         if now.moves.due:
-            now.undisturbed, _ = hold(alone, base, now.before, now.gradient)
+            x, basis, memory, state, average = now.before
+            calm = state._replace(alarmed=np.asarray(False))
+            now.undisturbed, _ = hold(alone, base, (x, basis, memory, calm, average), now.gradient)
             yield now
 
 
@@ -408,7 +427,7 @@ def test_mixed_steps_never_jump():
         close(now.after[0], now.undisturbed[0], 1e-12)
 
 
-@pytest.mark.parametrize("rule", ["samuel", "K", "Kr"])
+@pytest.mark.parametrize("rule", ["K", "Kr"])
 def test_short_blocks_carry_only_rates_above_the_long_ones(rule):
     rays = follow(rule, RATES, **SHORT[rule])
     lr, seen = np.asarray(RATES), 0
@@ -419,6 +438,225 @@ def test_short_blocks_carry_only_rates_above_the_long_ones(rule):
             assert ((p[k] > 0) == (lr > mean)).all()
             seen += 1
     assert seen > 0
+
+
+# What an alarm needs, and what it leaves
+
+
+def alarms(rays, squares):
+    """The rounds in which gradients of these squares raise an alarm, and the last state."""
+    state, rounds = rays.start(np.zeros(())), []
+    for t, square in enumerate(squares):
+        dots = np.array([*np.zeros(len(rays.moving) + len(rays.kept)), square])
+        state, moves = rays.advance(state, dots)
+        if moves.reset:
+            rounds.append(t)
+    assert state.shifts == len(rounds)
+    return rounds, state
+
+
+PRIOR = np.asarray(RATES) ** -0.5 / np.sum(np.asarray(RATES) ** -0.5)
+ALERT = Rays(RATES, Watched(short=0), alarm=10.0)
+QUIET = [1.0] * 40
+
+
+def test_an_alarm_needs_two_leaps_in_a_row():
+    assert alarms(ALERT, [*QUIET, 11.0, 1.0, 11.0, 1.0])[0] == []
+    assert alarms(ALERT, [*QUIET, 9.9, 9.9])[0] == []
+    rounds, state = alarms(ALERT, [*QUIET, 12.5, 12.5])
+    assert rounds == [41]
+    assert (state.since, state.gradient_square, state.recent_square, bool(state.alarmed)) == (0, 0.0, 0.0, False)
+
+
+def test_after_an_alarm_the_new_size_is_the_usual_one():
+    assert alarms(ALERT, [*QUIET, *[100.0] * 200])[0] == [41]
+
+
+@pytest.mark.parametrize("early", [SETTLED - 1, SETTLED])
+def test_no_alarm_is_raised_in_the_first_rounds(early):
+    rounds, _ = alarms(ALERT, [*[1.0] * early, 100.0, 100.0])
+    assert rounds == ([] if early < SETTLED else [early + 1])
+    after_another = [*QUIET, 100.0, 100.0, *[1.0] * early, 100.0, 100.0]
+    assert alarms(ALERT, after_another)[0] == ([41] if early < SETTLED else [41, 41 + early + 2])
+
+
+def test_gradients_that_grow_slowly_raise_no_alarm():
+    """At the end far above the mean of all, and not above that of the last ones."""
+    growing = 10.0 ** (np.arange(2000) / 300)
+    assert growing[-1] > 10 * growing.mean()
+    assert alarms(ALERT, growing)[0] == []
+    assert alarms(ALERT, [*growing, *[20 * growing[-1]] * 2])[0] == [2001]
+
+
+def test_a_long_run_hears_of_a_leap_beyond_what_it_began_with():
+    """The first gradients of a run are often its largest: large beside the last ones alone is no leap."""
+    falling = [*[100.0] * 40, *[1.0] * 1000]
+    assert alarms(ALERT, [*falling, 20.0, 20.0])[0] == []
+    assert alarms(ALERT, [*falling, 80.0, 80.0])[0] == [1041]
+
+
+def test_an_odd_gradient_leaves_little_behind():
+    _, state = alarms(ALERT, [*QUIET, 1e30])
+    assert state.gradient_square == pytest.approx(sum(QUIET) + 10.0)  # ten times the mean, and no more
+    assert bool(state.alarmed)
+    assert alarms(ALERT, [*QUIET, 1e30, 1.0, 20.0, 20.0])[0] == [43]  # which is still a leap
+    assert not alarms(ALERT, [*QUIET, 1e30, 1.0])[1].alarmed
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("early", [0, 10, 40])
+def test_gradients_without_a_size_do_not_spoil_the_mean(bad, early):
+    rounds, state = alarms(ALERT, [*[1.0] * early, bad, *QUIET])
+    assert rounds == []
+    assert early + 40 <= state.gradient_square <= early + 40 + 10
+    assert 0.9 < state.recent_square < 1.2
+    assert alarms(ALERT, [*[1.0] * early, bad, *QUIET, 100.0, 100.0])[0] == [early + 42]
+
+
+@pytest.mark.parametrize(("bad", "expected"), [(math.nan, []), (math.inf, [41])])
+def test_gradients_without_a_size_raise_no_second_alarm(bad, expected):
+    rounds, state = alarms(ALERT, [*QUIET, *[bad] * 5, *[1.0] * 500])
+    assert rounds == expected
+    assert np.isfinite([state.gradient_square, state.recent_square]).all()
+    assert not state.alarmed
+
+
+@pytest.mark.parametrize("alarm", [None, 0])
+def test_without_an_alarm_nothing_is_noticed(alarm):
+    rounds, state = alarms(replace(ALERT, alarm=alarm), [*QUIET, *[1e6] * 5])
+    assert rounds == []
+    assert not state.alarmed
+
+
+class Unit:
+    """A base whose directions have one length, whatever the scale of the losses."""
+
+    def direction(self, memory, gradient):
+        return gradient / abs(gradient).max(), memory
+
+
+def test_losses_times_a_constant_change_neither_alarms_nor_decisions():
+    rays = follow("samuel", RATES)
+
+    def run(scale):
+        valley = Valley(seed=0, rounds=160)
+        carry, path, shifts = begin(rays, valley.x), [], []
+        for t in range(160):
+            carry, moves = hold(rays, Unit(), carry, scale * valley.gradient(t, carry[0]))
+            path.append(carry[0])
+            shifts.append(bool(moves.reset))
+        return np.array(path), carry[4], shifts
+
+    path, average, shifts = run(1.0)
+    assert any(shifts)
+    for scale in (2.0**60, 2.0**-60):  # rounds nothing
+        other, its_average, its_shifts = run(scale)
+        assert its_shifts == shifts
+        np.testing.assert_array_equal(other, path)
+        np.testing.assert_array_equal(its_average, average)
+
+
+@pytest.mark.parametrize("cover", [Watched(short=0), Watched(8, short=2)], ids=str)
+def test_after_an_alarm_the_long_block_keeps_what_it_knew_about_rates(cover):
+    rays = follow("samuel", RATES, cover=cover)
+    seen = 0
+    for now in block_ends(rays, BASES["adagrad"], rounds=160):
+        if now.moves.reset:
+            before, after = (mw.shares(end[3].weights)[-1] for end in (now.undisturbed, now.after))
+            close(after / after.sum(), before / before.sum(), 1e-12)
+            assert abs(before / before.sum() - PRIOR).max() > 0.05  # something had been learned
+            seen += 1
+    assert seen > 0
+
+
+def test_at_the_end_of_the_horizon_half_of_it_is_forgotten():
+    rays = follow("samuel", RATES, horizon=100, decay="none", alarm=0)
+    with_end, without = (
+        [mw.shares(now.after[3].weights)[0] for now in story(options, BASES["adagrad"], rounds=100)]
+        for options in (rays, replace(rays, horizon=None))
+    )
+    close(with_end[:-1], without[:-1], 1e-12)
+    close(with_end[-1], (without[-1] + PRIOR) / 2, 1e-12)
+    assert abs(without[-1] - PRIOR).max() > 0.05
+
+
+# Where the parameters shrink
+
+
+def test_what_experts_have_moved_by_shrinks_with_the_parameters():
+    rays = Rays(RATES, Watched(short=0), weight_decay=0.5, lag=0.0)
+    moved = np.zeros(DIM)
+    for now in story(rays, BASES["plain"]):
+        moved = (1 - 0.5 * float(now.after[3].rate)) * moved + now.gradient
+        close(now.after[1][0], moved, 1e-12)
+
+
+# What early rounds decide
+
+
+def moved(rays):
+    """By how much the logarithm of the odds between two rates changed at most, in every round."""
+    changes = []
+    for now in story(rays, BASES["plain"], noise=2.0):
+        before, after = (np.log(mw.shares(end[3].weights)[0]) for end in (now.before, now.after))
+        changes.append(np.ptp(after - before))
+    return np.array(changes)
+
+
+def test_with_settle_a_round_moves_the_odds_between_rates_less_and_less():
+    rays = Rays(RATES, Watched(short=0), settle=20.0)
+    fade = (1 + np.arange(160) / 20.0) ** -FADING
+    at_most = np.log1p(fade / 2) - np.log1p(-fade / 2)  # the largest of the step sizes is 1/2
+    assert (moved(rays) <= at_most + 1e-12).all()
+    assert (moved(replace(rays, settle=None)) > at_most).any()
+
+
+def test_after_a_restart_the_first_rounds_decide_again():
+    rays = follow("samuel", RATES, settle=5.0)
+    *_, last = story(rays, BASES["plain"], rounds=160)
+    assert last.after[3].shifts > 0
+    assert last.after[3].count.tolist() == [last.after[3].since]
+
+
+# The average
+
+
+def test_the_average_is_the_weighted_mean_of_the_decisions_since_the_last_shift():
+    rays, power = follow("samuel", RATES), 8
+    path, shifts = [], 0
+    for now in story(rays, BASES["plain"], noise=1.0):
+        path = path or [now.before[0]]
+        if now.moves.reset:
+            path, shifts = [], shifts + 1
+            assert now.moves.pace == now.after[3].pace == 1
+        else:
+            assert now.moves.pace == now.after[3].pace < 1
+        path.append(now.after[0])
+        weights = [math.comb(n + power, n) for n in range(len(path))]  # which grow as n**8
+        close(now.after[4], np.average(path, axis=0, weights=weights), 1e-12)
+        losses = now.valley.loss(np.array(path))  # of convex losses, all at the present lowest point
+        assert now.valley.loss(now.after[4]) <= np.average(losses, weights=weights) + 1e-9
+    assert shifts > 0
+    assert len(path) < 160
+
+
+def test_the_average_is_about_the_last_ninth():
+    weights = np.array([math.comb(n + 8, n) for n in range(901)], float)
+    assert weights[-100:].sum() / weights.sum() == pytest.approx(1 - (8 / 9) ** 9, abs=0.01)
+
+
+def test_at_the_end_of_the_horizon_the_average_is_there_and_the_next_one_begins_with_it():
+    rays = Rays(RATES, Watched(short=0), horizon=50, decay="linear", average=8.0)
+    paces = [float(now.moves.pace) for now in story(rays, BASES["plain"], rounds=60)]
+    np.testing.assert_allclose(paces, [9 / (n + 9) for n in [*range(1, 51), *range(1, 11)]])
+
+
+def test_without_an_average_the_pace_is_that_of_the_decisions():
+    rays = Rays(RATES, Watched(short=0), collapse=0.5)
+    assert not rays.averages
+    for now in story(rays, BASES["plain"], rounds=60):
+        assert now.moves.pace == now.after[3].pace == 1
+        close(now.after[4], now.after[0], 1e-12)
 
 
 # The certificate and the theorem
@@ -495,6 +733,17 @@ def test_a_block_that_becomes_the_longest_carries_every_rate():
         ({"cover": Anytime(4)}, r"has no last one.*levels=8"),
         ({"takeover": 0.5, "cover": Anytime(4, levels=3)}, r"takeover is for.*Anytime"),
         ({"collapse": 2}, "collapse.*2"),
+        ({"alarm": 1}, "alarm.*above 1.*got 1"),
+        ({"alarm": 0.5}, r"alarm.*got 0\.5"),
+        ({"alarm": -3}, "alarm.*got -3"),
+        ({"alarm": math.nan}, "alarm.*got nan"),
+        ({"settle": 0}, "settle.*above 0.*got 0"),
+        ({"settle": math.inf}, "settle.*got inf"),
+        ({"settle": 100.0, "scale": "max"}, "settle.*scale='rms'.*got scale='max'"),
+        ({"settle": 100.0, "scale": 2.5}, r"settle.*scale='rms'.*got scale=2\.5"),
+        ({"average": -1}, "average.*at least 0.*got -1"),
+        ({"average": True}, "average.*got True"),
+        ({"weight_decay": -0.1}, r"weight_decay.*at least 0.*got -0\.1"),
         ({"newborns": "warm"}, "'warm'"),
         ({"decay": "linear"}, "horizon"),
         ({"decay": "linear", "cover": Chosen((5,))}, "horizon"),
@@ -510,9 +759,17 @@ def test_an_unknown_rule_is_named():
         follow("Z", RATES)
 
 
-@pytest.mark.parametrize("cover", [Anytime(4, levels=3), Geometric(64, shortest=8), Fixed(20), Chosen((10,))], ids=str)
+ANY_COVER = [Anytime(4, levels=3), Geometric(64, shortest=8), Fixed(20), Chosen((10,))]
+
+
+@pytest.mark.parametrize("cover", [*ANY_COVER, Watched(4, short=2)], ids=str)
 def test_the_default_rule_takes_any_cover(cover):
-    """Its takeover is for a long block, and is left out where there is none."""
-    assert follow("samuel", cover=cover).takeover is None
+    compare(follow("samuel", RATES, cover=cover), BASES["adagrad"], rounds=100)
+
+
+@pytest.mark.parametrize("cover", ANY_COVER, ids=str)
+@pytest.mark.parametrize("rule", ["K", "Kr"])
+def test_a_takeover_is_left_out_where_there_is_no_long_block(rule, cover):
+    assert follow(rule, cover=cover, horizon=100).takeover is None
     with pytest.raises(ValueError, match="takeover is for the long block"):
-        follow("samuel", cover=cover, takeover=0.5)
+        follow(rule, cover=cover, horizon=100, takeover=0.5)

@@ -9,7 +9,7 @@ import pytest
 
 from samuel.core import Geometric
 from samuel.core.rays import Moves
-from samuel.jax import kernels, samuel, vectors
+from samuel.jax import decision, kernels, samuel, vectors
 
 RANDOM = np.random.default_rng(0)
 LENGTH = vectors.MULTIPLE
@@ -42,6 +42,7 @@ def test_a_step_is_that_of_the_plain_code(moving, kept, directions, dtype, due):
         rewrite=numbers(basis, basis),
         restarted=None,
         reset=None,
+        pace=None,
     )
     enters = RANDOM.random((moving, directions)) < 0.7
     parts = (
@@ -59,8 +60,12 @@ def test_a_step_is_that_of_the_plain_code(moving, kept, directions, dtype, due):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"rule": "theorem", "cover": Geometric(16, shortest=4), "base_state": "slots"}],
-    ids=["default", "theorem"],
+    [
+        {},
+        {"rule": "Kr", "horizon": 100},
+        {"rule": "theorem", "cover": Geometric(16, shortest=4), "base_state": "slots"},
+    ],
+    ids=["default", "watched", "theorem"],
 )
 def test_training_is_the_same_with_the_kernels(options, monkeypatch):
     target = numbers(20)
@@ -78,14 +83,14 @@ def test_training_is_the_same_with_the_kernels(options, monkeypatch):
 
         for _ in range(40):
             params, state = step(params, state)
-        return params
+        return params, decision(state, params)
 
     trees, packed = train(packed=False), train(packed=True)
     monkeypatch.setattr(kernels, "dots", partial(kernels.dots, interpret=True))
     monkeypatch.setattr(kernels, "step", partial(kernels.step, interpret=True))
     monkeypatch.setattr(vectors, "_kernels_fit", lambda vector: True)
     fast = train(packed=True)
-    assert float(abs(trees["a"]).max()) > 0.1  # something was learned
+    assert float(abs(trees[0]["a"]).max()) > 0.1  # something was learned
     for ours in (packed, fast):
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), ours, trees)
 

@@ -1,5 +1,6 @@
 """The optax drop-in keeps optax's contract, and what its state tells is true."""
 
+import math
 import os
 import subprocess
 import sys
@@ -17,7 +18,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from samuel.jax import Anytime, Chosen, Fixed, Geometric, Watched, certificate, learning_rate, samuel, shifts, weights
+from samuel.jax import (
+    Anytime,
+    Chosen,
+    Fixed,
+    Geometric,
+    Watched,
+    certificate,
+    decision,
+    learning_rate,
+    pace,
+    samuel,
+    shifts,
+    weights,
+)
 
 ROOT = Path(__file__).parents[2]
 RULES = ("samuel", "levels", "theorem", "R", "K", "Kr")
@@ -26,13 +40,14 @@ RATES = (1e-3, 1e-2, 1e-1, 1.0)
 
 
 def short_blocks(rule, horizon=400):
-    """Options that make blocks of a rule end every few steps."""
+    """Options that make blocks of a rule end every few steps, or at any leap of the gradient."""
     if rule in ("levels", "theorem"):
         return {"rule": rule, "cover": Anytime(shortest=4, levels=3)}
+    if rule == "samuel":
+        return {"rule": rule, "alarm": 1.5}
     if rule == "R":
         return {"rule": rule, "horizon": horizon}
-    cover = Watched(shortest=4, short=2)
-    return {"rule": rule, "cover": cover} | ({} if rule == "samuel" else {"horizon": horizon})
+    return {"rule": rule, "cover": Watched(shortest=4, short=2), "horizon": horizon}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,8 +59,8 @@ def compile_fast():
 
 
 def make(**options):
-    """An optimizer whose short blocks end every four steps."""
-    usual = {"base": "adam", "learning_rates": (1e-3, 1e-2, 1e-1), "cover": Watched(shortest=4, short=1)}
+    """An optimizer whose short blocks end every six steps."""
+    usual = {"base": "adam", "learning_rates": (1e-3, 1e-2, 1e-1), "cover": Watched(shortest=6, short=1)}
     return samuel(**usual | options)
 
 
@@ -104,20 +119,27 @@ def plain_run():
 
 
 def told(state):
-    """All that the state tells."""
-    return learning_rate(state), weights(state), certificate(state), shifts(state)
+    """All that the state tells by itself."""
+    return learning_rate(state), weights(state), certificate(state), shifts(state), pace(state)
 
 
 tell = jax.jit(told)
 
 
 def assert_close(ones, others, rtol=1e-5, atol=1e-6):
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=rtol, atol=atol), ones, others)
+    def close(one, other):  # sums of differences, as in certificates, are rounded in proportion to the largest of them
+        finite = np.abs(np.asarray(other, np.float64))[np.isfinite(other)]
+        np.testing.assert_allclose(one, other, rtol, atol * max(1.0, finite.max(initial=0.0)))
+
+    jax.tree.map(close, ones, others)
 
 
 def assert_same_run(params, state):
-    """The run must have been that of the plain loop, and tell the same."""
-    assert_close((params, tell(state)), (plain_run()[0], tell(plain_run()[1])))
+    """The run must have been that of the plain loop, come to the same decision, and tell the same."""
+    assert_close(
+        (params, decision(state, params), tell(state)),
+        (plain_run()[0], decision(plain_run()[1], plain_run()[0]), tell(plain_run()[1])),
+    )
 
 
 def final_loss(params):
@@ -167,6 +189,7 @@ def test_in_a_chain_it_learns_from_what_comes_before_and_what_comes_after_gets_i
         updates, own = plain().update(gradient, own, by_hand)
         by_hand = jax.tree.map(lambda p, u: p + 0.5 * u, by_hand, updates)
     assert_close((params, tell(state)), (by_hand, tell(own)))
+    assert_close(decision(state, params), decision(own, by_hand))
     assert final_loss(params) < 0.7 * final_loss(start())
 
 
@@ -185,8 +208,8 @@ def test_a_gradient_of_nan_changes_nothing_under_apply_if_finite():
 
 
 def test_hyperparameters_can_be_injected_and_changed_in_mid_run():
-    cover = Watched(shortest=4, short=1)
-    injected = optax.inject_hyperparams(samuel)("adam", (1e-3, 1e-2, 1e-1), cover=cover, weight_decay=0.0, lag=0.8)
+    cover = Watched(shortest=6, short=1)
+    injected = optax.inject_hyperparams(samuel)("adam", (1e-3, 1e-2, 1e-1), cover=cover, weight_decay=0.0, lag=0.5)
     loop = Loop(injected)
     params, state = loop.run()
     assert_same_run(params, state)
@@ -207,10 +230,11 @@ def test_a_lag_of_zero_can_be_injected_for_every_rule(rule):
     assert shapes(after.inner_state) == shapes(state.inner_state)
 
 
+@cache
 def alone(name):
-    """Parameters after a run on the problem of one of them, the other staying where it is."""
-    params, _ = _one_parameter().run({"it": start()[name]}, loss=_problems()[name])
-    return params["it"]
+    """Parameters and decision after a run on the problem of one of them, the other staying where it is."""
+    params, state = _one_parameter().run({"it": start()[name]}, loss=_problems()[name])
+    return params["it"], decision(state, params)["it"]
 
 
 @cache
@@ -228,14 +252,16 @@ FREEZING = {
         optax.masked(make(), {"w": True, "v": False}), optax.masked(optax.set_to_zero(), {"w": False, "v": True})
     ),
     "partition": lambda: optax.partition({"on": make(), "off": optax.set_to_zero()}, {"w": "on", "v": "off"}),
+    "trees": lambda: optax.partition({"on": make(packed=False), "off": optax.set_to_zero()}, {"w": "on", "v": "off"}),
 }
 
 
 @pytest.mark.parametrize("name", FREEZING)
 def test_frozen_parameters_stay_and_the_others_learn_as_if_alone(name):
     params, state = Loop(FREEZING[name]()).run()
-    np.testing.assert_array_equal(params["v"], start()["v"])
-    assert_close(params["w"], alone("w"))
+    for frozen in (params, decision(state, params)):
+        np.testing.assert_array_equal(frozen["v"], start()["v"])
+    assert_close((params["w"], decision(state, params)["w"]), alone("w"))
     assert final_loss(params) < 0.9 * final_loss(start())
     assert learning_rate(state) > 0
 
@@ -245,9 +271,14 @@ def test_two_of_them_in_one_partition_do_not_know_of_each_other():
         return sum(problem({"it": params[name]}, batch) for name, problem in _problems().items())
 
     params, state = Loop(optax.partition({"one": make(), "two": make()}, {"w": "one", "v": "two"})).run(loss=apart)
-    assert_close(params, {name: alone(name) for name in params})
-    with pytest.raises(ValueError, match="2 states of samuel; pass one of them"):
-        learning_rate(state)
+    assert_close(params, {name: alone(name)[0] for name in params})
+    for ask in (learning_rate, partial(decision, params=params)):
+        with pytest.raises(ValueError, match="2 states of samuel; pass one of them"):
+            ask(state)
+    decided = params
+    for part in ("one", "two"):
+        decided = decision(state.inner_states[part], decided)
+    assert_close(decided, {name: alone(name)[1] for name in params})
     assert learning_rate(state.inner_states["one"]) != learning_rate(state.inner_states["two"])
 
 
@@ -270,8 +301,9 @@ def test_independent_runs_can_be_mapped():
         params = optax.apply_updates(params, updates)
     for i, one in enumerate(starts):
         own, its = plain().run(one)
-        mapped = jax.tree.map(lambda leaf, i=i: leaf[i], (params, jax.vmap(told)(state)))
-        assert_close(mapped, (own, tell(its)))
+        told_and_decided = jax.vmap(told)(state), jax.vmap(decision)(state, params)
+        mapped = jax.tree.map(lambda leaf, i=i: leaf[i], (params, told_and_decided))
+        assert_close(mapped, (own, (tell(its), decision(its, own))))
 
 
 def test_nnx_optimizers_take_it():
@@ -295,6 +327,14 @@ def test_nnx_optimizers_take_it():
     assert_close(rate, tells[0])
     assert all(isinstance(leaf, jax.Array) for leaf in tells[2])
 
+    trained = nnx.state(model, nnx.Param)
+    decided = nnx.jit(decision)(optimizer.opt_state, trained)
+    assert jax.tree.structure(decided) == jax.tree.structure(trained)
+    tested = nnx.clone(model)
+    nnx.update(tested, decided)
+    assert_close({"w": tested.w[...], "v": tested.v[...]}, decision(plain_run()[1], plain_run()[0]))
+    assert not np.array_equal(tested.w[...], model.w[...])
+
 
 def test_train_states_take_it():
     state = flax.training.train_state.TrainState.create(apply_fn=loss, params=start(), tx=make())
@@ -307,12 +347,127 @@ def test_train_states_take_it():
         state = step(state, batch)
     assert_same_run(state.params, state.opt_state)
     assert_close(tell(state), tell(state.opt_state))
+    assert_close(decision(state, state.params), decision(state.opt_state, state.params))
 
 
 def test_asking_a_state_that_is_not_one_says_so():
-    for ask in (learning_rate, weights, certificate, shifts):
+    for ask in (learning_rate, weights, certificate, shifts, pace, partial(decision, params=start())):
         with pytest.raises(ValueError, match="got a tuple with no state of samuel"):
             ask(optax.adam(0.1).init(start()))
+
+
+# The decision
+
+
+def followed(optimizer, params=None, loss=loss, data=None):
+    """Parameters and state before the first step, and after every one."""
+    loop, params = Loop(optimizer), start() if params is None else params
+    state, gradient = loop.init(params), jax.jit(jax.grad(loss))
+    yield params, state
+    for batch in zip(*(batches() if data is None else data), strict=True):
+        updates, state = loop.update(gradient(params, batch), state, params)
+        params = optax.apply_updates(params, updates)
+        yield params, state
+
+
+def assert_averaged(run, power=8, rtol=1e-5, atol=1e-6):
+    """The decision must be the mean of the parameters since the last shift, each with the weight C(n + power, n)."""
+    path, seen = [], 0
+    for params, state in run:
+        if shifts(state) > seen:
+            path, seen = [], int(shifts(state))
+        path.append(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params))
+        shares = [math.comb(n + power, n) for n in range(len(path))]
+        expected = jax.tree.map(lambda *leaves: np.average(leaves, axis=0, weights=shares), *path)  # noqa: B023
+        decided = decision(state, params)
+        assert shapes(decided) == shapes(params)
+        assert_close(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), decided), expected, rtol, atol)
+    return path, seen
+
+
+AVERAGED = {
+    "packed": lambda: make(packed=True),
+    "trees": lambda: make(packed=False),
+    "one block": lambda: samuel("adam"),
+    "a base of its own": lambda: make(base=optax.scale_by_adam()),
+    "decayed": lambda: make(weight_decay=0.1),
+    "flattened": lambda: optax.flatten(make()),
+    "steps mixed": lambda: samuel(**short_blocks("levels"), average=8.0),
+    "in a chain": lambda: optax.chain(optax.clip(0.1), make(), optax.scale(0.5)),
+    "in a domain": lambda: optax.chain(make(), optax.keep_params_nonnegative()),
+}
+
+
+@pytest.mark.parametrize("name", AVERAGED)
+def test_the_decision_is_the_mean_of_the_parameters_whatever_is_done_to_the_steps(name):
+    path, _ = assert_averaged(followed(AVERAGED[name]()))
+    assert any(np.ptp([point["w"] for point in path], axis=0) > 0.1)
+
+
+def pull(params, batch):
+    """The loss of a spring to where the batch says."""
+    return 0.5 * jnp.sum((params - batch[0]) ** 2)
+
+
+def test_a_shift_begins_the_average_anew():
+    leap = (np.where(np.arange(60) < 40, 0.0, 100.0).astype(np.float32),)
+    path, seen = assert_averaged(followed(samuel("sgd", (0.01, 0.1)), jnp.ones(3), pull, leap))
+    assert (seen, len(path)) == (1, 60 - 41)  # seen with the second of the new gradients
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (4096,), (64, 64), (2, 4096), (5000,)], ids=str)
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_single_array_can_be_decided_about(packed, shape):
+    targets = (np.linspace(-1, 1, 8, dtype=np.float32),)
+    assert_averaged(followed(samuel("sgd", (0.1, 0.5), packed=packed), jnp.ones(shape), pull, targets))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_of_parameters_of_16_bits_the_decision_has_16_and_its_average_32(packed):
+    first = {"w": jnp.zeros(3, jnp.bfloat16), "v": jnp.ones(3)}
+    run = list(followed(make(packed=packed), first))
+    assert_averaged(run, rtol=2**-8, atol=2**-12)  # one rounding to 16 bits at the end
+    assert {leaf.dtype for leaf in jax.tree.leaves(run[-1][1].average)} == {jnp.dtype(jnp.float32)}
+
+
+def test_inside_compiled_code_the_decision_is_the_same():
+    params, state = plain_run()
+    assert_close(jax.jit(decision)(state, params), decision(state, params))
+    assert not np.array_equal(decision(state, params)["w"], params["w"])
+
+
+def test_anything_can_be_averaged_along_at_the_pace_of_the_decision():
+    average = None
+    for params, state in followed(make()):
+        average = params if average is None else optax.incremental_update(params, average, pace(state))
+        assert_close(average, decision(state, params))
+
+
+def test_between_accumulated_steps_the_decision_stays():
+    seen = []
+    for params, state in followed(optax.MultiSteps(make(), every_k_schedule=4), data=batches(12)):
+        seen.append(decision(state, params)["w"])
+    for t in range(0, 12, 4):
+        for between in seen[t + 1 : t + 4]:
+            np.testing.assert_array_equal(between, seen[t])
+        assert not np.array_equal(seen[t + 4], seen[t])
+
+
+@pytest.mark.parametrize("options", [{"rule": "R", "horizon": 400}, {"average": 0.0}], ids=["R", "switched off"])
+def test_without_an_average_the_decision_is_the_parameters(options):
+    for params, state in followed(samuel("adam", **options), data=batches(3)):
+        assert decision(state, params) is params
+        assert state.average is None
+        assert pace(state) == 1
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_parameters_that_are_not_those_of_the_state_are_not_decided_about(packed):
+    state = make(packed=packed).init(start())
+    with pytest.raises(ValueError, match=r"structure .*'it'.* but the optimizer was initialised for .*'v'.*'w'"):
+        decision(state, {"it": jnp.zeros(3)})
+    with pytest.raises(ValueError, match=r"shapes \(\(3,\), \(5000,\)\), but the state \(\("):
+        decision(state, start() | {"w": jnp.zeros(5000)})
 
 
 # State and dtypes
@@ -372,6 +527,16 @@ def trees():
 @cache
 def theorem():
     return Loop(samuel("adam", **short_blocks("theorem"), base_state="slots"), donate=True)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("params", [start(), jnp.zeros(4096)], ids=["tree", "one array"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_no_array_of_the_state_is_another_or_one_of_the_parameters(packed, params, compiled):
+    init = make(packed=packed).init
+    state = (jax.jit(init) if compiled else init)(params)
+    places = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves((params, state))]
+    assert len(set(places)) == len(places)
 
 
 @pytest.mark.parametrize("loop", [trees, theorem])
@@ -464,9 +629,11 @@ def test_parameters_of_16_bits_do_not_get_stuck():
     ("copies", "options"),
     [
         (2.0, {"rule": "R", "horizon": 1000}),
-        (2.0, {"rule": "samuel", "cover": Watched(short=0)}),
-        (8.0, {"rule": "samuel"}),
-        (5.0, {"rule": "samuel", "anchor_dtype": jnp.bfloat16}),
+        (3.0, {"rule": "samuel"}),
+        (2.0, {"rule": "samuel", "average": 0.0}),
+        (8.0, {"rule": "Kr", "horizon": 1000}),
+        (5.0, {"rule": "Kr", "horizon": 1000, "anchor_dtype": jnp.bfloat16}),
+        (9.0, {"rule": "samuel", "cover": Watched()}),
         (16.0, {"rule": "levels"}),
         (9.0, {"rule": "levels", "anchor_dtype": jnp.bfloat16}),
         (16.0, {"rule": "levels", "base_state": "slots"}),
@@ -485,7 +652,7 @@ def test_the_state_holds_no_more_copies_of_the_parameters_than_said(copies, opti
     def size(tree):
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
-    assert size((state.moving, state.kept, state.rounding)) / size(params) == copies
+    assert size((state.moving, state.kept, state.rounding, state.average)) / size(params) == copies
     slots = len(state.base)
     assert slots == (8 if options.get("base_state") == "slots" else 1)
     assert size(state.base) / size(params) == pytest.approx(2 * slots, rel=1e-3)  # Adam's own two
@@ -500,7 +667,8 @@ def train_over_devices():
     assert jax.device_count() == 8
     jax.config.update("jax_disable_most_optimizations", True)
     kinds = jax.sharding.AxisType
-    _check_placement(kinds.Auto, samuel("adam", (1e-3, 1e-2, 1e-1), **short_blocks("samuel"), weight_decay=0.1))
+    _check_placement(kinds.Auto, samuel("adam", (1e-3, 1e-2, 1e-1), cover=Watched(4, short=2), weight_decay=0.1))
+    _check_placement(kinds.Explicit, samuel("adam", (1e-3, 1e-2, 1e-1)))
     _check_placement(kinds.Explicit, samuel(optax.scale_by_adam(), **short_blocks("theorem")))
 
 
@@ -540,6 +708,10 @@ def _check_placement(kind, optimizer):
     for _ in range(9):
         *alone, _ = step(*alone)
     assert_close(jax.device_get(own[0]), jax.device_get(alone[0]), rtol=1e-5, atol=1e-5)
+    for decide in (decision, jax.jit(decision)):
+        decided = decide(own[1], own[0])
+        assert_placed(decided, least=2)
+        assert_close(jax.device_get(decided), jax.device_get(decide(alone[1], alone[0])), rtol=1e-5, atol=1e-5)
 
 
 def test_parameters_spread_over_devices_stay_where_they_are_and_so_does_the_state():
@@ -557,7 +729,7 @@ def test_a_named_base_is_the_transformation_it_stands_for():
     options = {"learning_rates": (1e-3, 1e-2), "cover": Watched(short=0), "lag": 0.9}
     named, own = (Loop(samuel(base, **options)).run() for base in ("sgd", optax.identity()))
     assert_close((named[0], tell(named[1])), (own[0], tell(own[1])))
-    assert_same_run(*Loop(make(base=optax.scale_by_adam(), lag=0.8)).run())
+    assert_same_run(*Loop(make(base=optax.scale_by_adam())).run())
 
 
 def test_a_chain_can_be_the_base():
@@ -635,7 +807,7 @@ GRADIENTS = arrays(
 @settings(max_examples=60)
 @given(slopes=GRADIENTS, scale=st.sampled_from([1e-6, 1.0, 1e3]))
 def test_weights_are_shares_and_the_certificate_holds_whatever_the_gradients(rule, slopes, scale):
-    for _, state, (rate, shares, (measured, bound), _) in stepper(rule).run(slopes, scale):
+    for _, state, (rate, shares, (measured, bound), *_) in stepper(rule).run(slopes, scale):
         shares = np.asarray(shares)
         assert (shares >= 0).all()
         assert np.sum(shares) == pytest.approx(1, abs=1e-5)
@@ -657,14 +829,14 @@ def test_what_the_certificate_says_was_measured_is_the_sum_computed_by_hand():
         experts = begun - rates[:, None] * np.asarray(state.moving["s"][:3], np.float64)
         np.testing.assert_allclose(np.asarray(weights(state))[0] @ experts, params, rtol=1e-4, atol=1e-5)
         total += (np.asarray(params) - experts) @ gradient
-        params, state, (_, _, (measured, bound), _) = one.step(params, state, slope, np.float32(1))
+        params, state, (_, _, (measured, bound), *_) = one.step(params, state, slope, np.float32(1))
         np.testing.assert_allclose(measured[0], total, rtol=1e-3, atol=1e-3, err_msg=f"step {i}")
         assert (measured <= bound).all()
     assert np.abs(total).max() > 1
 
 
 def test_the_certificate_is_tight_where_one_expert_wins_all_along():
-    for _, _, (_, _, (measured, bound), _) in stepper("R").run(np.full((390, 3), 3.0)):
+    for _, _, (_, _, (measured, bound), *_) in stepper("R").run(np.full((390, 3), 3.0)):
         assert (measured <= bound).all()
     assert bound[0, -1] < 1.05 * measured[0, -1]
 
@@ -699,6 +871,11 @@ def test_slots_that_are_closed_have_no_certificate():
         ({"lag": -0.1}, "lag must be .* got -0.1"),
         ({"takeover": 2}, "takeover must be .* got 2"),
         ({"collapse": -0.5}, "collapse must be .* got -0.5"),
+        ({"alarm": 1.0}, "alarm must be a number above 1 .* got 1.0"),
+        ({"alarm": -2}, "alarm must be .* got -2"),
+        ({"settle": -5.0}, "settle must be .* got -5.0"),
+        ({"settle": 100.0, "scale": "max"}, "settle lets gains count less .* got scale='max'; leave settle out"),
+        ({"average": -1.0}, "average must be .* at least 0 .* got -1.0"),
         ({"Q": 0}, "Q must be a whole number of at least 1, got 0"),
         ({"Q": 2.5}, "Q must be .* got 2.5"),
         ({"horizon": 0}, "horizon must be .* at least 1, got 0"),
@@ -764,12 +941,24 @@ def test_parameters_of_another_shape_than_at_the_start_are_refused(packed):
             optimizer.update(other, state, other)
 
 
-def test_a_state_of_another_optimizer_is_refused():
-    optimizer = make()
-    others = (optax.adam(1e-3), samuel("adam", (1e-3, 1e-2, 1e-1), rule="levels"), make(learning_rates=(0.1,)))
-    for other, message in zip(others, ("what this optimizer's init", "other options", "other options"), strict=True):
-        with pytest.raises(ValueError, match=message):
-            optimizer.update(start(), other.init(start()), start())
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (optax.adam(1e-3), "what this optimizer's init"),
+        (samuel("adam", (1e-3, 1e-2, 1e-1), rule="levels"), "other options"),
+        (make(learning_rates=(0.1,)), "other options"),
+        (make(average=0.0), r"other options: it has the vectors .*'s'.* and this one needs .*'average'"),
+    ],
+    ids=["another optimizer", "another rule", "other rates", "no average"],
+)
+def test_a_state_of_another_optimizer_is_refused(other, message):
+    with pytest.raises(ValueError, match=message):
+        make().update(start(), other.init(start()), start())
+
+
+def test_a_state_with_an_average_is_refused_where_none_is_wanted():
+    with pytest.raises(ValueError, match=r"it has the vectors .*'average'.* and this one needs"):
+        make(average=0.0).update(start(), make().init(start()), start())
 
 
 def test_parameters_that_are_not_floats_are_refused_with_their_path():

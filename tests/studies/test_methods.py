@@ -1,6 +1,7 @@
 """Methods by name: what each is made of, against the paper's numbers. Nothing is compiled."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,20 @@ def test_a_rate_in_the_name_takes_the_place_of_the_studys():
 def test_a_step_schedule_has_a_rate_for_each_phase():
     schedule = method("adagrad/step@1:0.1:0.01", OFFLINE).trainer().schedule
     assert [schedule(step) for step in (0, 499, 500, 799, 800, 999)] == [1, 1, 0.1, 0.1, 0.01, 0.01]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "over adam, weight decay 0.1:"),
+        ({"samuel_base": "sgd"}, "over sgd:"),
+        ({"samuel_base": "sgd", "samuel_weight_decay": 0.01}, "over sgd, weight decay 0.01:"),
+        ({"samuel_weight_decay": 0.0}, "over adam:"),
+    ],
+    ids=["adam", "sgd", "sgd with decay", "adam without"],
+)
+def test_the_drop_in_has_a_weight_decay_over_adam_and_says_so(options, expected):
+    assert expected in method("samuel", replace(ONLINE, **options)).about
 
 
 def test_samuel_full_has_forty_experts_in_the_online_experiment():

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import samuel.jax as sj
-from samuel.studies.optimizers import BASES, PEERS, base, direction, peer, scale_by_wngrad
+from samuel.studies.optimizers import BASES, PEERS, base, direction, matrices, peer, scale_by_wngrad
 
 # Arrays of NumPy, so that nothing is compiled for what is not tested.
 SHAPES = {"conv": {"kernel": (3, 3, 2, 4), "bias": (4,)}, "dense": {"kernel": (4, 3)}, "embedding": (5, 2)}
@@ -31,6 +31,7 @@ COMPLETE = {
     "nesterov": partial(optax.sgd, momentum=0.9, nesterov=True),
     "adagrad": optax.adagrad,
     "adam": optax.adam,
+    "adamw": partial(optax.adamw, weight_decay=0.1, mask=matrices),
     "rmsprop": optax.rmsprop,
     "adadelta": optax.adadelta,
     "adafactor": optax.adafactor,
@@ -274,12 +275,14 @@ def test_schedule_free_uses_the_average_of_its_iterates():
     found = peer("schedule-free")
     optimizer = found.make(10)
     params = jnp.array([1.0, -2.0])
-    state, iterates = optimizer.init(params), []
+    state, iterates, paces = optimizer.init(params), [], []
     for step in range(4):
         updates, state = optimizer.update(jnp.array([1.0, -1.0]) + 0.3 * step, state, params)
         params = params + updates
         iterates.append(state.z)
+        paces.append(float(found.pace(state)))
     np.testing.assert_allclose(found.evaluate(state, params), np.mean(iterates, axis=0), rtol=1e-5)
+    assert paces == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
     assert found.rate is not None
     assert float(found.rate(state)) == pytest.approx(0.0025)
 
@@ -287,6 +290,7 @@ def test_schedule_free_uses_the_average_of_its_iterates():
 @pytest.mark.parametrize("name", [name for name in PEERS if name != "schedule-free"])
 def test_other_peers_use_what_they_train(name):
     assert peer(name).evaluate(None, PARAMS) is PARAMS
+    assert peer(name).pace is None
 
 
 @pytest.mark.parametrize("known", [BASES, PEERS], ids=["bases", "peers"])
@@ -301,7 +305,7 @@ def test_what_has_a_name_has_a_label_a_sentence_and_a_source(known):
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        (lambda: direction("adamw"), "base must be one of 'sgd'.*'muon', got 'adamw'"),
+        (lambda: direction("adamax"), "base must be one of 'sgd'.*'muon', got 'adamax'"),
         (lambda: base("lion"), "'adam'.*got 'lion'"),
         (lambda: base("sgd", weight_decay=-1.0), "weight_decay .*got -1.0"),
         (lambda: base("sgd", clip=0.0), "clip .*got 0.0"),

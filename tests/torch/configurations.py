@@ -12,9 +12,9 @@ NAMED = ("adam", "adagrad", "momentum", "sgd")
 WATCHED = Watched(shortest=16, short=3)
 LEVELS = Anytime(shortest=4, levels=3)
 RULES = {
-    "samuel": {"cover": WATCHED},
-    "horizon": {"cover": WATCHED, "horizon": 50},
-    "slots": {"cover": WATCHED, "base_state": "slots"},
+    "samuel": {"alarm": 2.0},
+    "horizon": {"alarm": 2.0, "horizon": 50},
+    "slots": {"rule": "Kr", "cover": WATCHED, "horizon": 50, "base_state": "slots"},
     "R": {"rule": "R", "horizon": 50},
     "K": {"rule": "K", "cover": WATCHED, "horizon": 50},
     "Kr": {"rule": "Kr", "cover": WATCHED, "horizon": 50},
@@ -22,7 +22,7 @@ RULES = {
     "theorem": {"rule": "theorem", "cover": LEVELS},
     "inherit": {"rule": "theorem", "cover": LEVELS, "newborns": "inherit"},
 }
-"""Options under which blocks end every few steps, by what is special about them."""
+"""Options under which blocks end every few steps, or the run restarts, by what is special about them."""
 
 CONFIGURATIONS = {
     f"{base}-{rule}": {"base": base, **options} for base, (rule, options) in itertools.product(NAMED, RULES.items())
@@ -128,5 +128,5 @@ def assert_close(ones, others, atol=1e-5):
 
 
 def one_rate(params, base, rate=0.05, **options):
-    """With one rate that never falls, the optimizer must be its base with that rate."""
-    return Samuel(params, base, lrs=(rate,), **{"decay": "none", "cover": Watched(short=0), **options})
+    """With one rate that never falls, and no restart, the optimizer must be its base with that rate."""
+    return Samuel(params, base, lrs=(rate,), **{"decay": "none", "alarm": 0, **options})

@@ -575,8 +575,8 @@ def test_a_group_that_comes_later_with_its_own_rates_does_not_touch_the_others()
         train(alone, usual, [step])
         train(optimizer, params, [step])
     assert_equal(values(params), values(usual))
-    assert optimizer.weights(0).shape == (4, 13)
-    assert optimizer.weights(1).shape == (4, 2)
+    assert optimizer.weights(0).shape == (1, 13)
+    assert optimizer.weights(1).shape == (1, 2)
     assert optimizer.param_groups[1]["lrs"] == (0.1, 0.3)
     assert 0.05 < optimizer.param_groups[1]["effective_lr"] < 0.3
     assert late.max() < 1.1
@@ -633,7 +633,7 @@ def test_groups_with_rates_of_their_own_find_different_rates():
 def test_weights_are_shares_of_levels_and_rates(name):
     params = parameters()
     optimizer = Samuel(params, **CONFIGURATIONS[name], lrs=(0.1, 0.001, 0.01))
-    slots = {"R": 1, "levels": 3, "theorem": 3, "inherit": 3}.get(name.partition("-")[2], 4)
+    slots = {"K": 4, "Kr": 4, "slots": 4, "levels": 3, "theorem": 3, "inherit": 3}.get(name.partition("-")[2], 1)
     first = optimizer.weights()
     for step in range(20):
         shares = optimizer.weights()
@@ -646,7 +646,7 @@ def test_weights_are_shares_of_levels_and_rates(name):
 
 def test_the_effective_rate_is_the_mean_of_the_rates_times_the_multiplier():
     params = parameters()
-    optimizer = make(params, lrs=(0.001, 0.01, 0.1), decay="none", cover=Watched(short=0), collapse=0, lr=0.5)
+    optimizer = make(params, lrs=(0.001, 0.01, 0.1), decay="none", alarm=0, lr=0.5)
     seen = [optimizer.effective_lr]
     for step in range(30):
         train(optimizer, params, [step])
@@ -677,7 +677,7 @@ def test_asking_for_a_group_that_is_not_there_says_so():
 
 def test_shifts_count_restarts():
     params = parameters()
-    optimizer = Samuel(params, "adam")
+    optimizer = make(params)
     assert optimizer.shifts == 0
     since = []
     for step in range(60):
@@ -981,6 +981,15 @@ REFUSED = {
         ValueError,
         "takeover is for the long block of a Watched cover, got Anytime",
     ),
+    "half an alarm": ({"alarm": 0.5}, ValueError, "alarm must be a number above 1 .* got 0.5"),
+    "never settled": ({"settle": 0}, ValueError, "settle must be a number above 0 .* got 0"),
+    "settled by the theorem": (
+        {"rule": "theorem", "settle": 9.0},
+        ValueError,
+        "only scale='rms' allows, got scale='max'",
+    ),
+    "negative average": ({"average": -1.0}, ValueError, "average must be .* at least 0 .* got -1.0"),
+    "one tensor as buffers": ({"buffers": torch.zeros(2)}, TypeError, "a module or a list of tensors, got one tensor"),
     "negative collapse": ({"collapse": -0.5}, ValueError, "collapse must be .* got -0.5"),
     "unknown base state": ({"base_state": "own"}, ValueError, "base_state must be one of .* got 'own'"),
     "negative weight decay": ({"weight_decay": -0.1}, ValueError, "weight_decay must be .* at least 0, got -0.1"),

@@ -12,8 +12,10 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 SHAPES = [(70, 50), (50,), (3, 20, 20), (), (5000,)]
 OPTIONS = {
-    "default": {},
-    "bf16 anchors": {"anchor_dtype": torch.bfloat16},
+    "default": {"alarm": 2.0},
+    "no average": {"average": 0},
+    "Kr": {"rule": "Kr", "horizon": 150},
+    "bf16 anchors": {"rule": "Kr", "horizon": 150, "anchor_dtype": torch.bfloat16},
     "horizon": {"horizon": 150},
     "theorem": {"rule": "theorem", "cover": Anytime(shortest=8, levels=4)},
     "levels": {"rule": "levels"},
@@ -60,6 +62,9 @@ def test_kernels_and_the_plain_loop_on_the_host_agree(name):
     for p, q in zip(host, device, strict=True):
         torch.testing.assert_close(q.detach().cpu(), p.detach(), rtol=2e-3, atol=2e-3)
     torch.testing.assert_close(fast.weights().cpu(), plain.weights(), rtol=5e-2, atol=1e-3)
+    with plain.decision(), fast.decision():
+        for p, q in zip(host, device, strict=True):
+            torch.testing.assert_close(q.detach().cpu(), p.detach(), rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
@@ -76,6 +81,68 @@ def test_a_step_never_waits_for_the_device(name):
             optimizer.step()
     finally:
         torch.cuda.set_sync_debug_mode(0)
+
+
+def normed(device):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1)).to(device)
+
+
+def learn(model, optimizer, t):
+    generator = torch.Generator().manual_seed(t)
+    inputs = torch.randn(64, 8, generator=generator)
+    target = (inputs[:, :1] + 0.3 * torch.randn(64, 1, generator=generator)).to(model[0].weight.device)
+    optimizer.zero_grad()
+    (model(inputs.to(target.device)) - target).square().mean().backward()
+    optimizer.step()
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+def test_batch_statistics_are_averaged_as_on_the_host_and_without_waiting():
+    models = normed("cpu"), normed("cuda")
+    optimizers = [Samuel(model.parameters(), buffers=model) for model in models]
+    for t in range(40):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            learn(model, optimizer, t)
+    with optimizers[0].decision(), optimizers[1].decision():
+        for here, there in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True):
+            torch.testing.assert_close(there.cpu(), here, rtol=2e-3, atol=2e-3)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(5):
+            optimizers[1].step()
+    finally:
+        torch.cuda.set_sync_debug_mode(0)
+
+
+@pytest.mark.parametrize("name", ["default", "bf16 anchors"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_decision_puts_everything_back_to_the_bit(name, dtype):
+    params = parameters("cuda", dtype)
+    optimizer = made(params, OPTIONS[name])
+    for t in range(10):
+        give_gradients(params, t, params)
+        optimizer.step()
+    before = [p.detach().clone() for p in params]
+    with optimizer.decision():
+        assert torch.equal(params[0], before[0]) == (name != "default")
+    for p, old in zip(params, before, strict=True):
+        assert torch.equal(p, old)
+
+
+def test_a_weight_decay_that_changes_is_followed_by_what_was_recorded():
+    host, device = parameters("cpu"), parameters("cuda")
+    optimizers = [Samuel(params, weight_decay=0.1) for params in (host, device)]
+    for t in range(40):
+        give_gradients(host, t, host)
+        for p, q in zip(host, device, strict=True):
+            q.grad = p.grad.cuda()
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["weight_decay"] = 0.1 if t < 20 else 2.0
+            optimizer.step()
+    torch.testing.assert_close(optimizers[1].weights().cpu(), optimizers[0].weights(), rtol=5e-2, atol=1e-3)
+    for p, q in zip(host, device, strict=True):
+        torch.testing.assert_close(q.detach().cpu(), p.detach(), rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("name", ["default", "theorem", "slots", "decay", "momentum"])
@@ -103,6 +170,9 @@ def test_a_captured_step_does_the_same(name):
         other.step()
     for p, q in zip(params, other_params, strict=True):
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+    with optimizer.decision(), other.decision():
+        for p, q in zip(params, other_params, strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
     assert float(optimizer.effective_lr) == pytest.approx(other.effective_lr, rel=1e-4)
 
 
@@ -129,7 +199,7 @@ def test_a_compiled_training_step_does_the_same():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script", "ignore:TensorFloat32 tensor cores")  # torch's own
-@pytest.mark.parametrize("name", ["default", "theorem"])
+@pytest.mark.parametrize("name", ["default", "Kr", "theorem"])
 def test_compiled_numbers_are_the_same_numbers(name):
     params, twins = parameters("cuda"), parameters("cuda")
     optimizers = [made(params, OPTIONS[name]), made(twins, OPTIONS[name] | {"compiled": True})]

@@ -108,13 +108,15 @@ def short_on_one_process(name):
 def assert_same_decisions(found):
     """To the bit: otherwise replicas would drift apart, and shards no longer be of one network."""
     first, second = found
-    for what in ("parameters", "weights", "rates", "shifted"):
+    for what in ("parameters", "weights", "rates", "shifted", "decision", "tests"):
         assert first[what] == second[what], what
 
 
 def assert_close(found, expected, bound, since=0):
     """The same parameters and weights in the end, and the same rates and restarts on the way."""
     for one, other in zip(found["parameters"], expected["parameters"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=bound)
+    for one, other in zip(found["decision"], expected["decision"], strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=bound)
     for one, other in zip(found["weights"], expected["weights"], strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=bound)
@@ -124,7 +126,7 @@ def assert_close(found, expected, bound, since=0):
 
 def assert_goes_on(found, unbroken):
     """The rest of a run, to the bit: also all that this process holds of the optimizer's state."""
-    for what in ("parameters", "weights", "state"):
+    for what in ("parameters", "weights", "decision", "state"):
         assert found[what] == unbroken[what], what
     for what in ("rates", "losses"):
         assert found[what] == unbroken[what][SAVED:], what
@@ -180,6 +182,25 @@ def test_parameters_of_which_some_are_spread_end_where_one_process_does(jobs, sp
     found = of_ranks(jobs, "train", spread)
     assert_same_decisions(found)
     assert_close(found[0], short_on_one_process("adam"), 1e-5)
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+def test_the_decision_can_be_tested_at_any_time_and_training_does_not_notice(jobs, spread):
+    """FSDP keeps some parameters gathered after a test, and must not train with them, nor test with those before."""
+    tested = of_ranks(jobs, "train", f"{spread}: tested")
+    assert_same_decisions(tested)
+    whole = Training(SHORT_RUNS["adam"], flip=SHORT_FLIP, tested=True).run(0, SHORT).facts()
+    assert_close(tested[0], whole, 1e-5)
+    np.testing.assert_allclose(tested[0]["tests"], whole["tests"], rtol=0, atol=1e-5)
+    untested = short_on_one_process("adam")
+    assert whole["parameters"] == untested["parameters"]
+    assert whole["decision"] == untested["decision"]
+    assert whole["decision"][:-2] != whole["parameters"]
+
+
+def test_the_decision_of_a_sharded_network_that_the_optimizer_does_not_know_is_refused(jobs):
+    for found in of_ranks(jobs, "train", "not told"):
+        assert "give buffers=model to Samuel" in found["refused"]
 
 
 @pytest.mark.parametrize("name", EXPERT_RUNS)

@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from samuel.torch import Samuel
+from samuel.torch import Samuel, Watched
 from tests.torch.configurations import (
     CLASSES,
     CONFIGURATIONS,
@@ -67,7 +67,8 @@ RUNS = {
     },
     "home-made-slots": {"options": {"base": Counting, **RULES["slots"]}},
     "plain": {"options": {**CONFIGURATIONS["adam-samuel"], "foreach": False}},
-    "anchors of 16 bits": {"options": {**CONFIGURATIONS["adam-samuel"], "anchor_dtype": torch.bfloat16}},
+    "anchors of 16 bits": {"options": {**CONFIGURATIONS["adam-Kr"], "anchor_dtype": torch.bfloat16}},
+    "averaged blocks": {"options": {**CONFIGURATIONS["momentum-Kr"], "average": 3.0}},
     "16 bits": {"options": CONFIGURATIONS["adam-samuel"], "dtype": torch.bfloat16},
     "16 bits with slots": {"options": CONFIGURATIONS["momentum-slots"], "dtype": torch.float16},
     "64 bits": {"options": CONFIGURATIONS["adagrad-theorem"], "dtype": torch.float64},
@@ -82,6 +83,12 @@ def begin(run, seed=0):
     """Parameters and optimizer before the first step."""
     params = parameters(run.get("shapes", ((7, 5), (5,), ())), run.get("dtype", torch.float32), seed)
     return params, Samuel(params, **copy.deepcopy(run["options"]))
+
+
+def decided(params, optimizer):
+    """The parameters to use."""
+    with optimizer.decision():
+        return values(params)
 
 
 def saved(params, optimizer):
@@ -104,10 +111,11 @@ def resumed(checkpoint, params, optimizer):
 def test_a_run_that_is_saved_and_loaded_goes_on_to_the_bit(name):
     run, later = RUNS[name], 10
     params, optimizer = begin(run)
-    path, checkpoints = [values(params)], {0: saved(params, optimizer)}
+    path, decisions, checkpoints = [values(params)], [decided(params, optimizer)], {0: saved(params, optimizer)}
     for step in range(75):
         train(optimizer, params, [step])
         path.append(values(params))
+        decisions.append(decided(params, optimizer))
         done = step + 1
         restarted = int(optimizer.state[params[0]]["rays:since"]) == 0
         if done in (1, 15, 16, 17, 32, 33, 64) or (restarted and done < 65):  # blocks end after 4, 8, 16, 32, 64
@@ -116,8 +124,10 @@ def test_a_run_that_is_saved_and_loaded_goes_on_to_the_bit(name):
         fresh, again = begin(run, seed=1)
         resumed(checkpoint, fresh, again)
         assert_equal(values(fresh), path[done])
+        assert_equal(decided(fresh, again), decisions[done])
         train(again, fresh, range(done, done + later))
         assert_equal(values(fresh), path[done + later])
+        assert_equal(decided(fresh, again), decisions[done + later])
 
 
 @pytest.mark.parametrize("name", ["adam-horizon", "adagrad-samuel", "momentum-Kr", "sgd-R"])
@@ -187,7 +197,7 @@ def test_what_was_loaded_is_copied(name):
 
 def test_a_checkpoint_is_no_larger_than_the_state():
     params = parameters(((64, 64), (64, 64)))
-    optimizer = Samuel(params, "adam", anchor_dtype=torch.bfloat16)
+    optimizer = Samuel(params, "adam", rule="Kr", horizon=100, anchor_dtype=torch.bfloat16)
     train(optimizer, params, range(3))
     file = io.BytesIO()
     torch.save(optimizer.state_dict(), file)
@@ -270,7 +280,7 @@ def test_a_state_can_be_loaded_for_parameters_of_another_dtype(name, dtype):
     other, again = begin({**RUNS[name], "dtype": dtype})
     resumed(saved(params, optimizer), other, again)
     for p, q in zip(params, other, strict=True):
-        vectors = {entry: value for entry, value in again.state[q].items() if entry.startswith("basis:")}
+        vectors = {entry: value for entry, value in again.state[q].items() if entry.startswith(("basis:", "average"))}
         assert vectors
         for entry, value in vectors.items():  # 16 bits would be too few
             assert_equal([value], [optimizer.state[p][entry]])
@@ -304,7 +314,8 @@ def test_a_model_can_change_its_dtype_in_mid_run(name):
         p.grad = None
     feed([optimizer, again], range(20, 35))
     assert {p.dtype for p in other} == {torch.float64}
-    vectors = {v.dtype for p in other for entry, v in again.state[p].items() if entry.startswith("basis:")}
+    names = ("basis:", "average")
+    vectors = {v.dtype for p in other for entry, v in again.state[p].items() if entry.startswith(names)}
     assert vectors == {torch.float64}
     assert_close([p.float() for p in other], values(params))
 
@@ -349,7 +360,8 @@ def test_hooks_see_what_is_loaded_and_may_change_it():
         return {**state_dict, "param_groups": groups}
 
     def look(optimizer):
-        seen.append({value.dtype for name, value in optimizer.state[fresh[0]].items() if name.startswith("basis:")})
+        entries, vectors = optimizer.state[fresh[0]], ("basis:", "average")
+        seen.append({value.dtype for name, value in entries.items() if name.startswith(vectors)})
 
     again.register_load_state_dict_pre_hook(halve)
     again.register_load_state_dict_post_hook(look)
@@ -376,11 +388,12 @@ FOREIGN = {
     "another optimizer": (other_optimizer, "made by another optimizer"),
     "an optimizer that has not begun": (torch.optim.Adam, "made by another optimizer"),
     "another rule": (lambda params: Samuel(params, rule="levels"), "made with other options: it has the vectors"),
-    "fewer levels": (lambda params: Samuel(params, rule="R", horizon=9), "made with other options: it has the vectors"),
-    "another Q": (lambda params: Samuel(params, Q=3), r"weights of \(4, 13, 3\) .* these options need \(4, 13, 10\)"),
-    "SGD as base": (lambda params: Samuel(params, "sgd", lag=0.8), "made with another base"),
-    "momentum as base": (lambda params: Samuel(params, "momentum", lag=0.8), "made with another base"),
-    "RMSprop as base": (lambda params: Samuel(params, torch.optim.RMSprop, lag=0.8), "made with another base"),
+    "more blocks": (lambda params: Samuel(params, rule="K", horizon=9), "made with other options: it has the vectors"),
+    "no average": (lambda params: Samuel(params, average=0), r"the vectors \['lag', 's'\], and .* \['average', 'lag'"),
+    "another Q": (lambda params: Samuel(params, Q=3), r"weights of \(1, 13, 3\) .* these options need \(1, 13, 10\)"),
+    "SGD as base": (lambda params: Samuel(params, "sgd"), "made with another base"),
+    "momentum as base": (lambda params: Samuel(params, "momentum"), "made with another base"),
+    "RMSprop as base": (lambda params: Samuel(params, torch.optim.RMSprop), "made with another base"),
 }
 
 
@@ -525,25 +538,28 @@ def held(optimizer, prefix=""):
 
 
 COPIES = {
-    "samuel": ({}, 2, 6, 2),
-    "samuel, two short blocks": ({"cover": RULES["samuel"]["cover"].__class__(32, 2)}, 2, 4, 2),
-    "one block": ({"rule": "R", "horizon": 100}, 2, 0, 2),
-    "levels": ({"rule": "levels"}, 2, 14, 2),
-    "theorem": ({"rule": "theorem"}, 1, 14, 2),
-    "slots": ({"base_state": "slots"}, 5, 3, 8),
+    "samuel": ({}, 2, 0, 1, 2),
+    "samuel, no average": ({"average": 0}, 2, 0, 0, 2),
+    "R": ({"rule": "R", "horizon": 100}, 2, 0, 0, 2),
+    "K": ({"rule": "K", "horizon": 100}, 2, 6, 0, 2),
+    "K, two short blocks": ({"rule": "K", "horizon": 100, "cover": Watched(32, 2)}, 2, 4, 0, 2),
+    "levels": ({"rule": "levels"}, 2, 14, 0, 2),
+    "theorem": ({"rule": "theorem"}, 1, 14, 0, 2),
+    "slots": ({"rule": "K", "horizon": 100, "base_state": "slots"}, 5, 3, 0, 8),
 }
-"""Copies of the parameters: those that move in every step, those that change at the end of blocks, and Adam's."""
+"""Copies of the parameters: that move in every step, that change at the end of blocks, the average, and Adam's."""
 
 
 @pytest.mark.parametrize("anchors", [None, torch.bfloat16], ids=["full", "half"])
 @pytest.mark.parametrize("name", COPIES)
 def test_the_state_has_as_many_copies_of_the_parameters_as_said(name, anchors):
-    options, moving, kept, of_base = COPIES[name]
+    options, moving, kept, average, of_base = COPIES[name]
     params = parameters(((64, 64), (4096,)))
     optimizer = Samuel(params, "adam", **options, anchor_dtype=anchors)
     train(optimizer, params, range(3))
     one = 4 * sum(p.numel() for p in params)
     assert held(optimizer, "basis:") == (moving + kept * (0.5 if anchors else 1)) * one
+    assert held(optimizer, "average") == average * one
     assert held(optimizer, "base") == pytest.approx(of_base * one, abs=1000)  # with the counts of steps
     assert held(optimizer, "rays:") < 30_000
 
@@ -589,6 +605,7 @@ def test_two_runs_are_the_same_to_the_bit(name):
 
 BROKEN = {
     "a vector of another shape": (lambda entries: entries.update({"basis:lag": torch.zeros(3)}), "basis:lag.*shape"),
+    "an average of another shape": (lambda entries: entries.update({"average": torch.zeros(3)}), "average.*shape"),
     "the base's of another shape": (
         lambda entries: entries.update({"base0:exp_avg": torch.zeros(3)}),
         "exp_avg.*shape",

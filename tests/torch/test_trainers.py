@@ -18,7 +18,7 @@ BATCHES = ROWS // BATCH
 # that a resumed run keeps its checkpoints where the first one did.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:The '(train|val)_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
 ]
 
@@ -89,7 +89,7 @@ def fit(lightning, tmp_path):
     class Module(lightning.LightningModule):
         def __init__(self, scheduled):
             super().__init__()
-            self.network, self.scheduled, self.rates = network(), scheduled, []
+            self.network, self.scheduled, self.rates, self.tests = network(), scheduled, [], []
 
         def forward(self, inputs):
             return self.network(inputs)
@@ -107,12 +107,18 @@ def fit(lightning, tmp_path):
             scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.5, 1.0, total_iters=BATCHES)
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def fitted(epochs, scheduled=False, ckpt_path=None, **options):
-        module = Module(scheduled)
+    class Tested(Module):
+        def validation_step(self, batch, _):
+            with self.optimizers().decision():
+                self.tests.append(self(batch[0]))
+
+    def fitted(epochs, scheduled=False, ckpt_path=None, tested=False, **options):
+        module = (Tested if tested else Module)(scheduled)
         usual = {"logger": False, "enable_checkpointing": False, "default_root_dir": tmp_path}
         quiet = {"enable_progress_bar": False, "enable_model_summary": False}
         trainer = lightning.Trainer(accelerator="cpu", devices=1, max_epochs=epochs, **quiet, **usual | options)
-        trainer.fit(module, batches(), ckpt_path=ckpt_path, weights_only=None if ckpt_path is None else True)
+        loaders = (batches(), batches() if tested else None)
+        trainer.fit(module, *loaders, ckpt_path=ckpt_path, weights_only=None if ckpt_path is None else True)
         return module, trainer
 
     return fitted
@@ -123,6 +129,19 @@ def test_lightning_trains_and_logs_the_rate(fit):
     assert loss_of(module) < 0.2 * loss_of(network())
     assert trainer.callback_metrics["effective_lr"] == pytest.approx(module.rates[-1])
     assert max(module.rates) > 3 * module.rates[0]
+
+
+def test_lightning_tests_the_decision_and_trains_on(fit):
+    module, trainer = fit(epochs=5, tested=True)
+    untested, _ = fit(epochs=5)
+    inputs = torch.cat([batch[0] for batch in batches()])
+    with torch.no_grad(), trainer.optimizers[0].decision():
+        expected = module(inputs)
+    last = torch.cat(module.tests[-BATCHES:])
+    torch.testing.assert_close(last, expected)
+    with torch.no_grad():
+        assert (module(inputs) - last).abs().max() > 1e-3
+    assert module.rates == untested.rates
 
 
 def test_lightning_accumulates_clips_and_schedules_in_mixed_precision(lightning, fit, tmp_path):
@@ -201,6 +220,8 @@ def test_accelerate_trains_accumulates_and_clips(accelerate, precision):
     assert run.rates[0] == Samuel(network().parameters()).effective_lr != run.rates[1]
     assert run.rates[-1] == optimizer.effective_lr
     assert max(run.rates) > 3 * run.rates[0]
+    with run.prepared[1].optimizer.decision():
+        assert loss_of(model) < 0.2 * loss_of(network())
 
 
 def test_accelerate_resumes_to_the_bit(accelerate, tmp_path):

@@ -45,6 +45,7 @@ CLIP = 1.0
 """Where gradients are clipped, that is most of them."""
 
 LEVELS = {"cover": Anytime(shortest=8, levels=3)}
+WATCHED = {"rule": "Kr", "cover": Watched(shortest=8, short=3), "horizon": SHORT}
 LONG_RUNS = {
     "adam": {"base": "adam"},
     "adagrad": {"base": "adagrad", "horizon": STEPS, "lrs": (1e-3, 1e-2, 1e-1, 1.0)},
@@ -54,10 +55,10 @@ LONG_RUNS = {
 }
 SHORT_RUNS = {
     "adam": {"base": "adam"},
-    "momentum with 16-bit anchors": {"base": "momentum", "anchor_dtype": torch.bfloat16},
+    "momentum with 16-bit anchors": {"base": "momentum", "anchor_dtype": torch.bfloat16, **WATCHED},
     "a rate for each layer": {"base": "adam", "own_rates": (1e-3, 1e-2)},
     "one adagrad for each block": {"base": "adagrad", "rule": "theorem", "lrs": (1e-3, 1e-2, 1e-1), **LEVELS},
-    "16-bit parameters": {"base": torch.optim.AdamW, "dtype": torch.bfloat16, "anchor_dtype": torch.bfloat16},
+    "16-bit parameters": {"base": torch.optim.AdamW, "dtype": torch.bfloat16, "lrs": (1e-3, 1e-2, 1e-1)},
 }
 EXPERT_RUNS = {
     "full": {"base": "adam", "feedback": "full", "combine": "sample", "lrs": (1e-3, 1e-2, 1e-1)},
@@ -80,32 +81,45 @@ def batch_of(step, flip, dtype):
     return inputs.to(dtype), targets.to(dtype)
 
 
+class Scaled(torch.nn.Module):
+    """What comes in, times a buffer, which every step of training brings nearer to 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(1.5))
+
+    def forward(self, inputs):
+        return inputs * self.scale
+
+
 def network(dtype, seed):
     """Layers of 7, 3 and 1 rows: on two processes some shards are larger than others, and some are empty."""
     torch.manual_seed(seed)
     parts = [torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)]
-    return torch.nn.Sequential(*parts).to(dtype)
+    return torch.nn.Sequential(*parts, Scaled()).to(dtype)
 
 
 class Training:
     """A run, as far as it has come.
 
     Args:
-        options: of `Samuel`, and `dtype` and `own_rates` (of the first layer).
+        options: of `Samuel`, and `dtype`, `own_rates` (of the first layer), and whether the optimizer is `told` of the
+            network.
         spread: "whole", "replicated", "sharded", or one of `MESHES`.
         flip: the step from which on targets are the opposite.
         parts: in how many parts the gradient of a batch is accumulated.
         clip: the largest norm that the gradient may have.
         seed: of the first parameters.
+        tested: whether the decision is tested after every tenth step.
     """
 
-    def __init__(self, options, spread="whole", flip=FLIP, parts=1, clip=None, seed=0):
+    def __init__(self, options, spread="whole", flip=FLIP, parts=1, clip=None, seed=0, tested=False):
         # Double precision, because float32 rounds the gradient of a batch otherwise than the mean of its halves', and
         # steps that are divided by a gradient's own size make much of that.
-        cover = Watched(shortest=8, short=3) if "feedback" not in options else Anytime(shortest=8, levels=2)
-        options = {"cover": cover, "dtype": torch.float64, **options}
+        usual = {"cover": Anytime(shortest=8, levels=2)} if "feedback" in options else {"told": True}
+        options = {**usual, "dtype": torch.float64, **options}
         self.dtype, own_rates = options.pop("dtype"), options.pop("own_rates", None)
-        self.spread, self.flip, self.parts, self.clip = spread, flip, parts, clip
+        self.spread, self.flip, self.parts, self.clip, self.tested = spread, flip, parts, clip, tested
         self.rank, self.ranks = (0, 1) if spread == "whole" else (dist.get_rank(), dist.get_world_size())
         self.network = self.model = network(self.dtype, seed)
         if spread == "replicated":
@@ -116,15 +130,16 @@ class Training:
         if spread in MESHES:
             mesh = init_device_mesh("cpu", MESHES[spread], mesh_dim_names=("replicas", "shards"))
             fully_shard(self.network[2], mesh=mesh)
-        params = self.network.parameters()
+        params = self.params = list(self.network.parameters())
         if own_rates is not None:
-            first, *others = self.network[::2]
+            first, *others = self.network[:5:2]
             params = [
                 {"params": list(first.parameters()), "lrs": own_rates},
                 {"params": [p for layer in others for p in layer.parameters()]},
             ]
-        self.optimizer = Samuel(params, **options)
-        self.rates, self.losses, self.shifted = [], [], []
+        told = options.pop("told", False)
+        self.optimizer = Samuel(params, **options, buffers=self.network if told else None)
+        self.rates, self.losses, self.shifted, self.tests = [], [], [], []
 
     def run(self, start, stop):
         for step in range(start, stop):
@@ -150,11 +165,25 @@ class Training:
                 torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.clip)
             return total
 
+        for buffer in self.network.buffers():
+            buffer.lerp_(torch.ones_like(buffer), 0.05)
         before = self.optimizer.shifts
         self.losses.append(self.optimizer.step(closure))
         self.rates.append([group["effective_lr"] for group in self.optimizer.param_groups])
         if self.optimizer.shifts > before:
             self.shifted.append(number)
+        if self.tested and number % 10 == 9:
+            self.tests.append(self.decision()[-1])
+
+    @torch.no_grad()
+    def decision(self):
+        """The parameters and buffers to use, and what comes of them."""
+        self.model.eval()
+        with self.optimizer.decision():
+            answers = self.model(batch_of(0, self.flip, self.dtype)[0])
+            found = [whole(tensor).clone() for tensor in (*self.params, *self.network.buffers())]
+        self.model.train()
+        return [tensor.flatten().tolist() for tensor in (*found, answers)]
 
     def _synchronising(self, last):
         if self.spread == "replicated" and not last:
@@ -171,13 +200,15 @@ class Training:
 
     def facts(self):
         """What can be compared with another run. Python writes floats to JSON so that they come back to the bit."""
-        params, state = list(self.network.parameters()), self.optimizer.state
+        params, state = self.params, self.optimizer.state
         return {
             "parameters": [whole(p).flatten().tolist() for p in params],
             "weights": [self.optimizer.weights(i).tolist() for i in range(len(self.optimizer.param_groups))],
             "rates": self.rates,
             "losses": self.losses,
             "shifted": self.shifted,
+            "tests": self.tests,
+            "decision": self.decision(),
             "state": digest(state[p] for p in params),
             "sizes": [local(p).numel() for p in params],
             "misplaced": [name for p in params for name in state[p] if misplaced(name, state[p][name], p)],
@@ -258,6 +289,9 @@ def train(folder):
             runs[f"{spread}: {name}"] = lambda spread=spread, options=options: (
                 Training(options, spread).run(0, STEPS).facts()
             )
+        runs[f"{spread}: tested"] = lambda spread=spread: (
+            Training(SHORT_RUNS["adam"], spread, SHORT_FLIP, tested=True).run(0, SHORT).facts()
+        )
         runs[f"{spread}: accumulated"] = lambda spread=spread: (
             Training(SHORT_RUNS["adam"], spread, SHORT_FLIP, parts=2, clip=CLIP).run(0, SHORT).facts()
         )
@@ -269,8 +303,18 @@ def train(folder):
         )
     for name, options in SHORT_RUNS.items():
         runs[f"saved: {name}"] = lambda name=name, options=options: run_and_save(options, folder / name)
+    runs["not told"] = lambda: {"refused": not_told()}
     runs["never saved"] = lambda: Training(SHORT_RUNS["adam"], "sharded", SHORT_FLIP).run(0, SHORT).facts()
     return runs
+
+
+def not_told():
+    """What is said about the decision of a sharded network that the optimizer does not know."""
+    training = Training({"base": "adam", "told": False}, "sharded").run(0, 3)
+    try:
+        training.decision()
+    except RuntimeError as error:
+        return str(error)
 
 
 def run_and_save(options, folder):

@@ -1,0 +1,68 @@
+"""What the trainers of single networks judge: the parameters to use, with the batch statistics that belong to them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from samuel.studies.methods import Setup, method
+from samuel.studies.models import Task
+from samuel.studies.models.resnet import ResNet
+
+TASK = Task(ResNet((1,), classes=3, width=4), np.zeros((1, 8, 8, 1), np.float32), 3)
+ROUNDS = 12
+
+
+def batch(seed, size=24):
+    random = np.random.default_rng(seed)
+    labels = random.integers(3, size=size)
+    images = random.normal(size=(size, 8, 8, 1)) + labels[:, None, None, None]
+    return jnp.asarray(images, jnp.float32), jnp.asarray(labels)
+
+
+def path(name):
+    """The trainer after some rounds, its state, and parameters and statistics after every one of them."""
+    trainer = method(name, Setup(TASK, ROUNDS, phases=((0.1, 1.0),))).trainer()
+    state, seen = trainer.init(jax.random.key(0)), []
+    for round in range(ROUNDS):
+        state, _ = trainer.step(state, batch(round), round)
+        seen.append(jax.device_get((state.params, state.model_state)))
+    return trainer, state, seen
+
+
+def judged(params, model_state, images, labels):
+    right = np.argmax(TASK.outputs(params, model_state, images), -1) == np.asarray(labels)
+    return float(right.mean())
+
+
+def weighed(values, weights):
+    return jax.tree.map(lambda *leaves: np.tensordot(weights, np.stack(leaves), 1).astype(np.float32), *values)
+
+
+def test_samuel_is_judged_at_its_decision_with_statistics_averaged_alike():
+    trainer, state, seen = path("samuel")
+    # The n-th of the parameters after the start, which is the 0-th, has pace 9 / (n + 9) in the average.
+    start = jax.device_get(trainer.init(jax.random.key(0)))
+    values, weights = [(start.params, start.model_state), *seen], [1.0]
+    for n in range(1, ROUNDS + 1):
+        weights = [weight * (1 - 9 / (n + 9)) for weight in weights] + [9 / (n + 9)]
+    params, statistics = weighed(values, weights)
+    images, labels = batch(100, size=200)
+    score = trainer.score(state, [(images, labels, jnp.ones(200))])
+    assert float(score.accuracy) == pytest.approx(judged(params, statistics, images, labels), abs=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), state.steady, statistics)
+    assert float(jnp.max(jnp.abs(state.steady["batch_stats"]["stem_norm"]["mean"]))) > 0
+
+
+def test_schedule_free_is_judged_with_statistics_averaged_as_its_iterates_are():
+    _, state, seen = path("schedule-free")
+    expected = weighed([statistics for _, statistics in seen], np.full(ROUNDS, 1 / ROUNDS))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), state.steady, expected)
+
+
+def test_others_are_judged_as_they_are_and_keep_no_second_set():
+    trainer, state, seen = path("adam/constant")
+    assert state.steady is None
+    images, labels = batch(100, size=200)
+    score = trainer.score(state, [(images, labels, jnp.ones(200))])
+    assert float(score.accuracy) == pytest.approx(judged(*seen[-1], images, labels), abs=1e-6)
