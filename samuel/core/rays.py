@@ -162,7 +162,7 @@ class Rays:
     >>> rays.moving, rays.kept
     (('s', 'lag'), ())
     >>> state = rays.start(np.zeros((), np.float32))
-    >>> state, moves = rays.advance(state, dots=np.array([1.0, 0.0], np.float32))
+    >>> state, moves = rays.advance(state, dots=np.array([1.0, 0.0, 2.0], np.float32))
     >>> moves.along.shape
     (1,)
     """
@@ -220,7 +220,7 @@ class Rays:
     @cached_property
     def averages(self) -> bool:
         """Whether there is an average of the parameters to keep beside them."""
-        return self.average > 0
+        return is_traced(self.average) or self.average > 0
 
     @cached_property
     def own_sums(self) -> bool:
@@ -387,7 +387,7 @@ class Rays:
             new_sums = xp.where(restarted[:, None], xp.zeros_like(sums), sums)
             y_new = self._decision(mw.shares(new_weights), new_anchors, new_sums)
         if self.combine == "points":
-            difference = y_new - y
+            difference = (y_new - y) * self._shrink(rate)
             along = matmul(y_new[: len(self.moving)], enter)
         else:
             difference = xp.zeros_like(y)
@@ -401,7 +401,7 @@ class Rays:
             rewrite=self._unchanged(dots) if quiet else self._rewrite(new_anchors, new_sums, y_after, restarted),
             restarted=restarted,
             reset=reset,
-            # A run that goes on beyond its horizon does not throw its average away.
+            # The end of the horizon does not throw the average away; a run that goes on leaves it soon enough.
             pace=self._pace(xp.where(shift, xp.zeros_like(since), since), dots),
         )
         zero = xp.zeros_like(since)
@@ -473,7 +473,7 @@ class Rays:
             unit = self._unit(state.square + gains**2, state.count + 1)
             relative = xp.where(unit > 0, gains / xp.where(unit > 0, unit, 1.0), 0.0)
             used = xp.clip(relative, -1.0, 1.0)
-            if self.settle is not None:
+            if self.settle is not None and (is_traced(self.settle) or self.settle != 0):
                 used = used * ((1 + state.count / self.settle) ** -FADING)[:, None]
             weights, _ = mw.judge(state.weights, used)
             return weights, used, unit
@@ -524,17 +524,20 @@ class Rays:
         return xp.concat(parts, axis=0)
 
     def _keep(self, like: Array, rate: Array) -> Array:
-        """The factor of each moving vector: the lag for the lags, 1 for the others.
-
-        Where parameters shrink, so do the points of all experts, and with them what they have moved by; otherwise it
-        would seem that only a larger rate can make up for the loss. Left out where vectors are kept between blocks.
-        """
+        """The factor of each moving vector: the lag for the lags, 1 for the others; less where everything shrinks."""
         xp = namespace(like)
         is_lag = beside(np.asarray([name.startswith("lag") for name in self.moving]), like)
-        keep = xp.where(is_lag, xp.zeros_like(like[: len(self.moving)]) + self.lag, 1.0)
+        return xp.where(is_lag, xp.zeros_like(like[: len(self.moving)]) + self.lag, 1.0) * self._shrink(rate)
+
+    def _shrink(self, rate: Array) -> Array | float:
+        """What weight decay leaves of the points of all experts, and so of what they have moved by.
+
+        As much as it leaves of the parameters; otherwise it would seem that only a larger rate can make up for the
+        loss. Left out where vectors are kept between blocks.
+        """
         if self.kept or (not is_traced(self.weight_decay) and self.weight_decay == 0):
-            return keep
-        return keep * (1 - rate * self.weight_decay)
+            return 1.0
+        return 1 - rate * self.weight_decay
 
     def _shifted(self, state: RaysState, p: Array, long: Array) -> tuple[Array, Array]:
         """Whether the data seem to have shifted, and the slow average of the long slot's rate."""
@@ -558,7 +561,8 @@ class Rays:
         """
         xp = namespace(square)
         if self.alarm is None or (not is_traced(self.alarm) and self.alarm == 0):
-            return state.alarmed, state.alarmed, xp.zeros_like(square), state.recent_square
+            no = xp.zeros_like(state.alarmed)
+            return no, no, xp.zeros_like(square), state.recent_square
         since = xp.astype(state.since, square.dtype)
         mean = state.gradient_square / xp.where(since > 0, since, xp.ones_like(since))
         usual = xp.where(mean > state.recent_square, mean, state.recent_square)
@@ -642,7 +646,10 @@ class Rays:
         rows["s"] = sums[0]
         for k in range(self.slots - 1):
             rows[f"u{k + 1}-u{k}"] = sums[k + 1] - sums[k]
-            rows[f"c{k}-c{k + 1}"] = anchors[k] - anchors[k + 1]
+            # What differs by rounding alone is the same point: it must not be judged.
+            size = abs(anchors[k]) + abs(anchors[k + 1])
+            apart = anchors[k] - anchors[k + 1]
+            rows[f"c{k}-c{k + 1}"] = xp.where(abs(apart) > 4 * xp.finfo(apart.dtype).eps * size, apart, 0.0)
         rows["x"] = y - anchors[0]
         same = self._unchanged(sums)
         for k in self._lagging:
@@ -760,7 +767,7 @@ def _check(rays: Rays) -> None:
             _between(name, getattr(rays, name), 0.0, 1.0, low_included=True)
     if rays.alarm is not None and not is_traced(rays.alarm) and rays.alarm != 0:
         _between("alarm", rays.alarm, 1.0, math.inf)
-    if rays.settle is not None:
+    if rays.settle is not None and (is_traced(rays.settle) or rays.settle != 0):
         _between("settle", rays.settle, 0.0, math.inf)
         if rays.scale != "rms":
             raise ValueError(

@@ -91,5 +91,7 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     chosen = RULES[rule] | defaults | given
     if not isinstance(chosen["cover"], Watched) and "takeover" not in given:
         chosen.pop("takeover", None)  # there is no long block to take over from
+    if chosen.get("scale", "rms") != "rms" and "settle" not in given:
+        chosen.pop("settle", None)  # only gains in units of their own size may fade
     rates = usual_rates(*traits.decades) if learning_rates is None else learning_rates
     return Rays(learning_rates=rates, **chosen)

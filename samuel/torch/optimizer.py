@@ -99,8 +99,8 @@ class Samuel(Optimizer):
             the last restart and that of about the last hundred: the data have shifted. What is known about rates is
             kept. 0 for never. Gradients that were clipped before they come here cannot leap.
         settle: what the block's round `n` says about rates counts `(1 + n / settle) ** -1.5`: after some hundred rounds
-            the rate hardly moves, as it should when a network is about to settle. 100 under the rule "samuel"; the
-            others learn to the end.
+            the rate hardly moves, as it should when a network is about to settle. The rule "samuel" has 100; 0 for no
+            end of learning, as in the others.
         average: `decision` averages the parameters with weights that grow as this power of the time since the last
             restart, 8 for about its last ninth; 0 for no average, which saves a copy of the parameters.
         base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets (Adagrad) should

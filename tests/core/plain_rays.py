@@ -203,7 +203,7 @@ class PlainRays:
                 caution[:-1] = SHORT_CAUTION
             self.unit = caution * np.sqrt(self.square / self.count[:, None])
             used = np.clip(gains / np.where(self.unit > 0, self.unit, 1.0), -1, 1)
-            if self.o.settle is not None:
+            if self.o.settle:
                 used *= [[(1 + (n - 1) / self.o.settle) ** -FADING] for n in self.count]
             self.log_v += np.log1p(used[..., None] * self.fractions)
         else:

@@ -202,9 +202,6 @@ def test_any_options_decide_as_explicit_points_do(options, base, seed):
         options = options | {"takeover": None}
     if options["scale"] != "rms":
         options = options | {"settle": None}
-    elif options["newborns"] == "inherit" and isinstance(options["cover"], Anytime):
-        # The second level is born where the first one is, up to rounding; and for one round rounding is judged.
-        options = options | {"newborns": "fresh"}
     compare(Rays(**options), BASES[base], seed, rounds=100)
 
 
@@ -351,9 +348,7 @@ def block_ends(rays, base, rounds=130):
     alone = undisturbed(rays)
     for now in story(rays, base, rounds=rounds):
         if now.moves.due:
-            x, basis, memory, state, average = now.before
-            calm = state._replace(alarmed=np.asarray(False))
-            now.undisturbed, _ = hold(alone, base, (x, basis, memory, calm, average), now.gradient)
+            now.undisturbed, _ = hold(alone, base, now.before, now.gradient)
             yield now
 
 
@@ -521,6 +516,13 @@ def test_gradients_without_a_size_raise_no_second_alarm(bad, expected):
     assert not state.alarmed
 
 
+def test_a_state_that_was_alarmed_is_not_where_nothing_is_watched():
+    _, state = alarms(ALERT, [*QUIET, 100.0])
+    assert bool(state.alarmed)
+    _, moves = replace(ALERT, alarm=0).advance(state, np.array([0.0, 0.0, 1.0]))
+    assert not moves.reset
+
+
 @pytest.mark.parametrize("alarm", [None, 0])
 def test_without_an_alarm_nothing_is_noticed(alarm):
     rounds, state = alarms(replace(ALERT, alarm=alarm), [*QUIET, *[1e6] * 5])
@@ -591,6 +593,20 @@ def test_what_experts_have_moved_by_shrinks_with_the_parameters():
         close(now.after[1][0], moved, 1e-12)
 
 
+def test_with_weight_decay_the_decision_is_the_mean_of_points_that_shrink():
+    rays = Rays(RATES, Watched(short=0), weight_decay=0.5, lag=0.0)
+    valley = Valley(0, rounds=100)
+    carry, points = begin(rays, valley.x), np.tile(valley.x, (len(RATES), 1))
+    for t in range(100):
+        gradient = valley.gradient(t, carry[0])
+        (x, *rest), _ = hold(rays, BASES["plain"], carry, gradient)
+        lost = 0.5 * float(rest[2].rate)
+        carry = (x - lost * carry[0], *rest)
+        points = (1 - lost) * points - np.outer(RATES, gradient)
+        close(carry[0], mw.shares(rest[2].weights)[0] @ points)
+    assert np.ptp(mw.shares(rest[2].weights)) > 0.1  # the weights have moved
+
+
 # What early rounds decide
 
 
@@ -609,6 +625,22 @@ def test_with_settle_a_round_moves_the_odds_between_rates_less_and_less():
     at_most = np.log1p(fade / 2) - np.log1p(-fade / 2)  # the largest of the step sizes is 1/2
     assert (moved(rays) <= at_most + 1e-12).all()
     assert (moved(replace(rays, settle=None)) > at_most).any()
+
+
+@pytest.mark.parametrize("scale", ["max", 5.0])
+def test_the_default_rule_takes_any_scale(scale):
+    assert follow("samuel", RATES, scale=scale).settle is None
+    with pytest.raises(ValueError, match="which only scale='rms' allows"):
+        follow("samuel", RATES, scale=scale, settle=100.0)
+
+
+def test_settle_can_be_switched_off():
+    np.testing.assert_array_equal(
+        *(
+            moved(follow("samuel", RATES, settle=0)),
+            moved(Rays(RATES, Watched(short=0), lag=0.5, decay="sqrt", alarm=10.0)),
+        )
+    )
 
 
 def test_after_a_restart_the_first_rounds_decide_again():
@@ -737,7 +769,7 @@ def test_a_block_that_becomes_the_longest_carries_every_rate():
         ({"alarm": 0.5}, r"alarm.*got 0\.5"),
         ({"alarm": -3}, "alarm.*got -3"),
         ({"alarm": math.nan}, "alarm.*got nan"),
-        ({"settle": 0}, "settle.*above 0.*got 0"),
+        ({"settle": -1}, "settle.*above 0.*got -1"),
         ({"settle": math.inf}, "settle.*got inf"),
         ({"settle": 100.0, "scale": "max"}, "settle.*scale='rms'.*got scale='max'"),
         ({"settle": 100.0, "scale": 2.5}, r"settle.*scale='rms'.*got scale=2\.5"),

@@ -221,6 +221,13 @@ def test_hyperparameters_can_be_injected_and_changed_in_mid_run():
     assert loop.traces == 1
 
 
+def test_the_average_and_the_alarm_can_be_injected():
+    injected = optax.inject_hyperparams(samuel)(
+        "adam", (1e-3, 1e-2, 1e-1), cover=Watched(shortest=6, short=1), average=8.0, alarm=10.0, settle=100.0
+    )
+    assert_same_run(*Loop(injected).run())
+
+
 @pytest.mark.parametrize("rule", ["samuel", "levels", "theorem"])
 def test_a_lag_of_zero_can_be_injected_for_every_rule(rule):
     injected = optax.inject_hyperparams(samuel)("adam", **short_blocks(rule), lag=0.0)

@@ -982,7 +982,7 @@ REFUSED = {
         "takeover is for the long block of a Watched cover, got Anytime",
     ),
     "half an alarm": ({"alarm": 0.5}, ValueError, "alarm must be a number above 1 .* got 0.5"),
-    "never settled": ({"settle": 0}, ValueError, "settle must be a number above 0 .* got 0"),
+    "settled before": ({"settle": -1.0}, ValueError, "settle must be a number above 0 .* got -1.0"),
     "settled by the theorem": (
         {"rule": "theorem", "settle": 9.0},
         ValueError,
