@@ -110,7 +110,7 @@ def list_command(
     table = _table("Methods: --methods NAME,NAME,...", "name", "what it is")
     for name, label in methods.SAMUELS.items():
         table.add_row(name, label)
-    table.add_row("search", "every step schedule of an offline study")
+    table.add_row("search", "every step schedule of an offline study; search@0.1 for those that begin with 0.1")
     table.add_row("baselines", ", ".join(methods.GROUPS["baselines"]))
     table.add_row("peers", "all of the following")
     for peer in optimizers.PEERS.values():

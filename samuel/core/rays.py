@@ -61,6 +61,8 @@ SLOW = 0.99
 """Factor of the moving averages that a collapse of the rate and a leap of the gradient are measured against."""
 SETTLED = 32
 """Rounds after a restart before a collapse is looked for, or a gradient out of proportion."""
+LATE = 0.05
+"""In this last part of a block whose end is known, a gradient out of proportion is let pass."""
 FADING = 1.5
 """With `settle`, what a block learns about rates in its round `n` counts `(1 + n / settle) ** -FADING`."""
 KEPT = 0.5
@@ -220,7 +222,7 @@ class Rays:
     @cached_property
     def averages(self) -> bool:
         """Whether there is an average of the parameters to keep beside them."""
-        return is_traced(self.average) or self.average > 0
+        return not isinstance(self.average, int | float) or self.average > 0  # an array may become any number, too
 
     @cached_property
     def own_sums(self) -> bool:
@@ -474,13 +476,21 @@ class Rays:
             relative = xp.where(unit > 0, gains / xp.where(unit > 0, unit, 1.0), 0.0)
             used = xp.clip(relative, -1.0, 1.0)
             if self.settle is not None and (is_traced(self.settle) or self.settle != 0):
-                used = used * ((1 + state.count / self.settle) ** -FADING)[:, None]
+                used = used * self._fading(state.count)[:, None]
             weights, _ = mw.judge(state.weights, used)
             return weights, used, unit
         weights, judged = mw.judge(state.weights, gains)
         if self.scale == "max":
             weights = mw.widen(weights, judged.largest, self._priors(gains, self._everything(gains)))
         return weights, gains * judged.used, state.unit
+
+    def _fading(self, count: Array) -> Array:
+        """How much a block's round counts for what it says about rates."""
+        if not is_traced(self.settle):
+            return (1 + count / self.settle) ** -FADING
+        xp = namespace(count)
+        settle = xp.zeros_like(count) + self.settle
+        return xp.where(settle > 0, (1 + count / xp.where(settle > 0, settle, 1.0)) ** -FADING, 1.0)
 
     def _unit(self, square: Array, count: Array) -> Array:
         """What gains are divided by: some times the root mean square of each expert's own, over its block."""
@@ -533,7 +543,8 @@ class Rays:
         """What weight decay leaves of the points of all experts, and so of what they have moved by.
 
         As much as it leaves of the parameters; otherwise it would seem that only a larger rate can make up for the
-        loss. Left out where vectors are kept between blocks.
+        loss. Where some parameters do not decay, what their experts have moved by shrinks all the same, which is not
+        what they would do by themselves. Left out where vectors are kept between blocks.
         """
         if self.kept or (not is_traced(self.weight_decay) and self.weight_decay == 0):
             return 1.0
@@ -566,8 +577,10 @@ class Rays:
         since = xp.astype(state.since, square.dtype)
         mean = state.gradient_square / xp.where(since > 0, since, xp.ones_like(since))
         usual = xp.where(mean > state.recent_square, mean, state.recent_square)
+        # Near the end of a run there is no time to learn anew: better to end with what there is.
+        watching = (state.since >= SETTLED) & (since <= (1 - LATE) * state.length) & (self.alarm > 0)
         # Where no number is left (neither comparison holds), there is nothing to learn.
-        alarmed = (state.since >= SETTLED) & (square > self.alarm * usual)
+        alarmed = watching & (square > self.alarm * usual)
         counted = xp.where(square < math.inf, square, xp.zeros_like(square))
         in_proportion = xp.where(alarmed, self.alarm * usual, counted)
         newest = 1 / (since + 1)
@@ -580,7 +593,10 @@ class Rays:
         since = namespace(like).astype(since, like.dtype)
         if not self.averages:
             return since * 0 + 1
-        return (self.average + 1) / (since + self.average + 1)
+        pace = (self.average + 1) / (since + self.average + 1)
+        if not is_traced(self.average):
+            return pace
+        return namespace(like).where(self.average > 0, pace, 1.0)
 
     def _reborn(
         self,

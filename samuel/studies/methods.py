@@ -8,6 +8,7 @@ samuel                 SAMUEL, the drop-in as it comes: one gradient a step
 samuel-linear          the paper's algorithm (1 online, 2 offline) fed with one gradient a step
 samuel-full            the paper's algorithm as its experiments ran it: every expert has a network of its own
 search                 every step schedule of the study's grid
+search@0.1:1           the part of it that begins with these rates: parts may be run apart and reported together
 baselines, peers       the paper's twelve, all learning-rate-free methods
 """
 
@@ -67,7 +68,10 @@ def parse(name: str) -> Scheduled | None:
     ValueError: method 'adam/sine' has an unknown schedule: choose from constant, cosine, warmup-cosine, exponential, \
 linear, cosine-restarts, increasing, step
     """
-    if name in SAMUELS or name == "search" or name in optimizers.PEERS:
+    if name in SAMUELS or name in optimizers.PEERS:
+        return None
+    if is_search(name):
+        first_rates(name)
         return None
     pair, at, written = name.partition("@")
     base, slash, schedule = pair.partition("/")
@@ -86,6 +90,24 @@ linear, cosine-restarts, increasing, step
     if schedule != "step" and len(rates) > 1:
         raise ValueError(f"method {name!r} has {len(rates)} rates: a {schedule} schedule takes one")
     return Scheduled(base, schedule, rates)
+
+
+def is_search(name: str) -> bool:
+    """Whether a name means every step schedule, or a part of them."""
+    return name == "search" or name.startswith("search@")
+
+
+def first_rates(name: str) -> tuple[float, ...]:
+    """The rates that a part of the search begins with; empty for the whole.
+
+    >>> first_rates("search"), first_rates("search@0.1:1")
+    ((), (0.1, 1.0))
+    """
+    _, at, written = name.partition("@")
+    rates = _rates(name, written) if at else ()
+    if len(set(rates)) < len(rates):
+        raise ValueError(f"method {name!r} names a rate twice")
+    return rates
 
 
 def _rates(name: str, written: str) -> tuple[float, ...]:
@@ -174,8 +196,8 @@ def method(name: str, setup: Setup) -> Method:
         return _paper_linear(setup)
     if name == "samuel-full":
         return _paper_full(setup)
-    if name == "search":
-        return _search(setup)
+    if is_search(name):
+        return _search(name, setup)
     found = parse(name)
     return _peer(name, setup) if found is None else _scheduled(name, found, setup)
 
@@ -255,7 +277,7 @@ def _linear(
         return Single(
             setup.compiled[name],
             facts=_facts,
-            levels=_levels(plan.cover, setup.rounds),
+            levels=_levels(plan.cover, setup.rounds, plan.slots),
             rates=tuple(plan.learning_rates),
         )
 
@@ -313,24 +335,30 @@ def _paper_full(setup: Setup) -> Method:
             clip=not setup.shortest,
             placement=setup.placement,
         )
-        return Population(setup.task, engine, _levels(_cover(setup), setup.rounds))
+        cover = _cover(setup)
+        return Population(setup.task, engine, _levels(cover, setup.rounds, cover.slots(setup.rounds)))
 
     # Where candidates change from phase to phase, the plan says to what.
     changing = {"phases": [list(rates) for rates in setup.phases]} if len(set(setup.phases)) > 1 else {}
     return Method("samuel-full", SAMUELS["samuel-full"], "samuel", about, trainer, changing)
 
 
-def _search(setup: Setup) -> Method:
-    count = len(schedules.product(setup.phases))
+def _search(name: str, setup: Setup) -> Method:
+    first = first_rates(name)
+    phases = (first or setup.phases[0], *setup.phases[1:])
+    count = len(schedules.product(phases))
     base = optimizers.BASES[setup.base].label
 
     def trainer() -> Trainer:
         transformation = optimizers.base(setup.base, setup.weight_decay)
-        sweep = sj.Sweep(setup.task.loss, transformation, setup.phases, setup.transitions, placement=setup.placement)
+        sweep = sj.Sweep(setup.task.loss, transformation, phases, setup.transitions, placement=setup.placement)
         return Search(setup.task, sweep)
 
-    about = f"All {count} step schedules with {base}, common beginnings trained once."
-    return Method("search", f"{base}, {count} step schedules", "search", about, trainer)
+    which = (
+        f"All {count}" if not first else f"Those {count} that begin with {' or '.join(f'{r:g}' for r in first)} of the"
+    )
+    about = f"{which} step schedules with {base}, common beginnings trained once."
+    return Method(name, f"{base}, {count} step schedules", "search", about, trainer)
 
 
 def _algorithm(setup: Setup) -> str:
@@ -345,9 +373,8 @@ def _cover(setup: Setup) -> Any:
     return sj.Chosen(setup.transitions)
 
 
-def _levels(cover: Any, rounds: int) -> tuple[int | None, ...]:
+def _levels(cover: Any, rounds: int, slots: int) -> tuple[int | None, ...]:
     """Lengths of the blocks of every slot; None for those as long as the run."""
-    slots = cover.slots(rounds)
     if not hasattr(cover, "length"):
         return (None,) * slots
     lengths = [cover.length(slot) for slot in range(slots)]

@@ -86,6 +86,14 @@ class Offline(Study):
             )
         if len(set(self.rates)) < len(self.rates):
             raise BadSetting("rates", f"rates must differ from each other, got {self.rates}")
+        for name in filter(named.is_search, self.method_names()):
+            unknown = [rate for rate in named.first_rates(name) if rate not in self.rates]
+            if unknown:
+                raise BadSetting(
+                    "methods",
+                    f"method {name!r}: no schedule begins with {unknown[0]:g}; rates are "
+                    f"{', '.join(f'{rate:g}' for rate in self.rates)}",
+                )
 
     def _check_step(self, name: str, found: named.Scheduled) -> None:
         phases = len(self.transitions) + 1

@@ -10,6 +10,7 @@ import numpy as np
 from flax import linen as nn
 
 from samuel.core.rules import TRAITS
+from samuel.studies import methods as named
 from samuel.studies import schedules
 from samuel.studies.data import Dataset
 from samuel.studies.data import Tell as TellData
@@ -103,8 +104,8 @@ class Shift(Study):
         both = set(self.first) & set(self.then)
         if both:
             raise BadSetting("then", f"then must have other classes than first; {sorted(both)[0]} is in both")
-        if "search" in self.method_names():
-            raise BadSetting("methods", "method 'search' is for offline studies: this one has no transitions")
+        for name in filter(named.is_search, self.method_names()):
+            raise BadSetting("methods", f"method {name!r} is for offline studies: this one has no transitions")
         if len(set(self.rates)) < len(self.rates):
             raise BadSetting("rates", f"rates must differ from each other, got {self.rates}")
         if list(self.windows) != sorted(set(self.windows)):

@@ -152,7 +152,7 @@ class Study(Settings):
 
     def seeds_of(self, name: str) -> range:
         """The seeds a method is trained with: a search only with the first."""
-        return range(self.first_seed, self.first_seed + (1 if name == "search" else self.seeds))
+        return range(self.first_seed, self.first_seed + (1 if named.is_search(name) else self.seeds))
 
     @property
     def dtype(self) -> Any:

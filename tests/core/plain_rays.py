@@ -15,6 +15,7 @@ from samuel.core.rays import (
     COOLING,
     FADING,
     KEPT,
+    LATE,
     REACH,
     SETTLED,
     SHORT_CAUTION,
@@ -236,7 +237,8 @@ class PlainRays:
     def leaps(self, gradient):
         """Whether this gradient is the second in a row that is far larger than those since the last restart."""
         square = float(np.sum(gradient**2))
-        most = self.o.alarm * self.usual_square() if self.o.alarm and len(self.squares) >= SETTLED else math.inf
+        watched = self.o.alarm and SETTLED <= self.since <= (1 - LATE) * self.length
+        most = self.o.alarm * self.usual_square() if watched else math.inf
         before, self.odd = self.odd, square > most
         self.squares.append(most if self.odd else square if math.isfinite(square) else 0.0)
         return before and self.odd

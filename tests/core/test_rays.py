@@ -523,6 +523,13 @@ def test_a_state_that_was_alarmed_is_not_where_nothing_is_watched():
     assert not moves.reset
 
 
+@pytest.mark.parametrize(("left", "noticed"), [(20, True), (4, False)])
+def test_at_the_end_of_the_run_a_leap_is_let_pass(left, noticed):
+    squares = [*[1.0] * (200 - left), 100.0, 100.0]
+    rounds, _ = alarms(replace(ALERT, horizon=200), squares)
+    assert bool(rounds) == noticed
+
+
 @pytest.mark.parametrize("alarm", [None, 0])
 def test_without_an_alarm_nothing_is_noticed(alarm):
     rounds, state = alarms(replace(ALERT, alarm=alarm), [*QUIET, *[1e6] * 5])

@@ -228,6 +228,16 @@ def test_the_average_and_the_alarm_can_be_injected():
     assert_same_run(*Loop(injected).run())
 
 
+@pytest.mark.parametrize("option", ["alarm", "settle", "average"])
+def test_an_injected_zero_means_off_as_a_given_one_does(option):
+    given = Loop(samuel("adam", (1e-3, 1e-2, 1e-1), **{option: 0.0})).run()
+    schedules = {option: optax.constant_schedule(0.0)}
+    injected = Loop(optax.inject_hyperparams(samuel)("adam", (1e-3, 1e-2, 1e-1), **schedules)).run()
+    for one, other in ((given[0], injected[0]), (decision(given[1], given[0]), decision(injected[1], injected[0]))):
+        assert_close(other, one)
+    assert shifts(injected[1]) == shifts(given[1]) == 0
+
+
 @pytest.mark.parametrize("rule", ["samuel", "levels", "theorem"])
 def test_a_lag_of_zero_can_be_injected_for_every_rule(rule):
     injected = optax.inject_hyperparams(samuel)("adam", **short_blocks(rule), lag=0.0)

@@ -1,11 +1,14 @@
-"""Methods by name: what each is made of, against the paper's numbers. Nothing is compiled."""
+"""Methods by name: what each is made of, against the paper's numbers. Hardly anything is compiled."""
 
 import itertools
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
+import samuel.jax as sj
+from samuel.core.rules import RULES
 from samuel.studies import optimizers
 from samuel.studies.methods import GROUPS, SAMUELS, Scheduled, Setup, expand, method, parse
 from samuel.studies.models import ConvNet, Task
@@ -84,6 +87,14 @@ def test_samuel_linear_has_the_same_experts_and_one_gradient_a_step():
     assert (linear.networks, linear.gradients) == (1, 1)
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_the_plan_has_the_levels_that_the_drop_in_keeps_weights_for(rule):
+    short = replace(ONLINE, rounds=100, samuel_rule=rule, compiled={})
+    trainer = method("samuel", short).trainer()
+    weights = sj.weights(trainer.init(jax.random.key(0)).opt_state)
+    assert (len(trainer.levels), len(trainer.rates)) == weights.shape
+
+
 def test_the_offline_algorithm_has_an_expert_for_each_rate_and_history_decay():
     assert method("samuel-full", OFFLINE).trainer().networks == 2
     several = Setup(TASK, 1000, phases=OFFLINE.phases, transitions=(500, 800), Q=5, alphas=(0.9, 0.99, 1.0))
@@ -121,7 +132,7 @@ def test_every_method_says_what_it_is(name, setup):
 def test_names_say_base_schedule_and_rates():
     assert parse("adam/cosine") == Scheduled("adam", "cosine", ())
     assert parse("adagrad/step@1:0.1:0.01") == Scheduled("adagrad", "step", (1.0, 0.1, 0.01))
-    assert parse("prodigy") is parse("search") is parse("samuel-full") is None
+    assert parse("prodigy") is parse("search") is parse("search@0.1:1") is parse("samuel-full") is None
 
 
 @pytest.mark.parametrize(
@@ -136,6 +147,9 @@ def test_names_say_base_schedule_and_rates():
         ("adam/cosine@inf", "has no positive rate after the @"),
         ("adam/cosine@nan", "has no positive rate after the @"),
         ("adam/cosine@0.1:0.2", "has 2 rates: a cosine schedule takes one"),
+        ("search@", "'search@' has no positive rate after the @"),
+        ("search@0.1:0.1", "'search@0.1:0.1' names a rate twice"),
+        ("searches", "'searches' is not known"),
     ],
 )
 def test_a_name_that_means_nothing_is_refused_with_what_would(name, message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ ASIDE = frozenset(
     )
 )
 """Options in which two runs may differ and still be of one method: what is run and where, not how it learns."""
+PART = "search@"
+"""What the names of parts of a search begin with."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,9 @@ def _put_together(runs: Sequence[Recorded]) -> Study:
     notes: list[str] = []
     # A method's name, with the set-up that its seeds have in common.
     found: dict[tuple[str, str], list[tuple[Recorded, Trial]]] = {}
-    for run in runs:
+    for run, trials in _with_whole_searches(runs):
         options = {key: value for key, value in run.config["options"].items() if key not in ASIDE}
-        for trial in run.trials:
+        for trial in trials:
             setup = json.dumps([options, {k: v for k, v in trial.plan.items() if k != "seed"}], sort_keys=True)
             entries = found.setdefault((trial.trial, setup), [])
             twin = next((other for _, other in entries if other.seed == trial.seed), None)
@@ -159,6 +161,53 @@ def _put_together(runs: Sequence[Recorded]) -> Study:
         trials, origins = tuple(trial for _, trial in entries), tuple(run for run, _ in entries)
         methods.append(Method(key, label, first.group, first.about, trials, origins))
     return Study(tuple(runs), tuple(_in_order(methods)), tuple(dict.fromkeys(notes)))
+
+
+def _with_whole_searches(runs: Sequence[Recorded]) -> list[tuple[Recorded, list[Trial]]]:
+    """The trials of every run, with the parts of a search put together where the first of them is."""
+    parts: dict[int, list[Trial]] = {}
+    for trial in (trial for run in runs for trial in run.trials):
+        found = parts.setdefault(trial.seed, [])
+        begun = {schedule for part in found for schedule in part.schedules or ()}
+        if trial.trial.startswith(PART) and trial.started and not begun.intersection(trial.schedules or ()):
+            found.append(trial)
+    whole = {id(found[0]): _joined(found) for found in parts.values() if len(found) > 1}
+    dropped = {id(part) for found in parts.values() if len(found) > 1 for part in found[1:]}
+    return [(run, [whole.get(id(t), t) for t in run.trials if id(t) not in dropped]) for run in runs]
+
+
+def _joined(parts: Sequence[Trial]) -> Trial:
+    """One search of the parts of it, as far as all of them are."""
+    length = min(len(part.steps) for part in parts)
+    first = parts[0]
+    schedules = tuple(schedule for part in parts for schedule in part.schedules or ())
+    columns = {
+        name: np.concatenate([getattr(part, name)[:length] for part in parts], axis=1)
+        for name in ("loss", "accuracy", "test_loss")
+    }
+    same_times = all(np.array_equal(part.times.step, first.times.step) for part in parts)
+    times = first.times
+    if same_times:  # one after another on one device
+        train, test = (np.sum([getattr(part.times, name) for part in parts], axis=0) for name in ("train", "test"))
+        times = replace(times, train=train, test=test)
+    label = first.label.replace(f"{len(first.schedules or ())} step", f"{len(schedules)} step")
+    networks, gradients = (sum(getattr(part, name) for part in parts) for name in ("networks", "gradients"))
+    return replace(
+        first,
+        trial=PART.rstrip("@"),
+        label=label,
+        about=f"{len(schedules)} step schedules, searched in {len(parts)} parts.",
+        networks=networks,
+        gradients=gradients,
+        schedules=schedules,
+        plan={**first.plan, "schedules": [list(schedule) for schedule in schedules]},
+        steps=first.steps[:length],
+        rate=first.rate[:length],
+        ended=all(part.ended for part in parts),
+        diverged=all(part.diverged for part in parts),
+        times=times,
+        **columns,
+    )
 
 
 def _longer_of_the_same(one: Trial, other: Trial) -> Trial | None:

@@ -1,9 +1,14 @@
 import json
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from samuel import cli
 from samuel.studies.report.gathering import notes, studies
 from samuel.studies.report.reading import read
+from samuel.studies.report.summary import as_json
+from tests.compiling import quickly
 from tests.studies.report.folders import change, cut, shift_run
 
 
@@ -67,3 +72,36 @@ def test_other_data_make_another_study(tmp_path):
     folder = shift_run(tmp_path / "b", methods=["samuel"], seeds=(3,))
     change(folder / "plan.json", data={"name": "digits", "train": 100, "test": 357})
     assert len(studies([one, read(folder)])) == 2
+
+
+def test_parts_of_a_search_are_reported_as_the_search(tmp_path):
+    small = ["--scale", "0.05", "--rates", "0.01,0.1,1", "--width", "4", "--placement", "scan"]
+    runs = {"whole": "search", "parts": "search@0.1,samuel", "rest": "search@0.01:1"}
+    with quickly():
+        for name, methods in runs.items():
+            command = ["run", "digits-offline", *small, "--methods", methods, "--out", str(tmp_path / name)]
+            assert CliRunner().invoke(cli.app, command).exit_code == 0
+    (whole,), (parts,) = (
+        studies([read(tmp_path / name) for name in names]) for names in (["whole"], ["parts", "rest"])
+    )
+    assert names(parts) == [("samuel", [0]), ("search", [0])]
+    assert parts.search.searches == whole.search.searches == 27
+    assert parts.search.label == whole.search.label
+    found, expected = (
+        dict(zip(study.search.first.schedules, study.search.first.accuracy.T, strict=True)) for study in (parts, whole)
+    )
+    assert found.keys() == expected.keys()
+    for schedule, accuracy in expected.items():
+        np.testing.assert_allclose(found[schedule], accuracy, atol=1e-6)
+    assert parts.complete
+    told = as_json([read(tmp_path / name) for name in ("parts", "rest")])["studies"][0]["rows"]
+    assert next(row["label"] for row in told if "search" in row["method"]) == "best of 27 schedules"
+
+
+def test_a_part_of_a_search_alone_is_what_it_says(tmp_path):
+    folder = tmp_path / "part"
+    with quickly():
+        command = ["run", "digits-offline", "--scale", "0.05", "--rates", "0.1,1", "--width", "4"]
+        assert CliRunner().invoke(cli.app, [*command, "--methods", "search@1", "--out", str(folder)]).exit_code == 0
+    (study,) = studies([read(folder)])
+    assert [(method.trial, method.searches) for method in study.methods] == [("search@1", 4)]
