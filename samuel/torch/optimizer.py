@@ -291,9 +291,9 @@ class Samuel(Optimizer):
     def decision(self) -> Iterator[None]:
         """For the length of a `with` block the parameters are those to test and use: the average of those trained.
 
-        The average has less of the steps' noise. Afterwards everything is as it was, to the bit, and training goes on
-        with the parameters themselves; `step` inside is refused. Batch statistics are averaged along if the optimizer
-        was given `buffers=model`. Where there is no average (`average=0`, other rules than "samuel", full or loss
+        The average has less of the steps' noise. Afterwards the parameters, and what was averaged of the buffers, are
+        as they were, to the bit, and training goes on with them; `step` inside is refused. Batch statistics are
+        averaged along if the optimizer was given `buffers=model`. Where there is no average (`average=0`, other rules than "samuel", full or loss
         feedback) the parameters are the decision, and stay.
 
         >>> import torch
