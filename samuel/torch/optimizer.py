@@ -293,8 +293,8 @@ class Samuel(Optimizer):
 
         The average has less of the steps' noise. Afterwards the parameters, and what was averaged of the buffers, are
         as they were, to the bit, and training goes on with them; `step` inside is refused. Batch statistics are
-        averaged along if the optimizer was given `buffers=model`. Where there is no average (`average=0`, other rules than "samuel", full or loss
-        feedback) the parameters are the decision, and stay.
+        averaged along if the optimizer was given `buffers=model`. Where there is no average (`average=0`, other rules
+        than "samuel", full or loss feedback) the parameters are the decision, and stay.
 
         >>> import torch
         >>> from samuel.torch import Samuel
