@@ -41,7 +41,7 @@ from samuel.core.rules import follow
 from samuel.studies import methods, optimizers, schedules
 from samuel.studies.catalogue import STUDIES
 from samuel.studies.models import Task
-from samuel.studies.trainers import _judged
+from samuel.studies.trainers import judged
 
 WINDOWS = (4, 16, 64, 256)
 """Rounds that moving averages are over."""
@@ -49,8 +49,8 @@ PARTS = {"last ninth": 8.0, "last quarter": 3.0}
 """Averages over the last part of the time since the gradient leapt: the power with which weights grow."""
 LAGS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 BLOCKS = (64, 256, 1024)
-TUNED = Rays((1.0,), cover=sj.Watched(short=0), alarm=10.0)
-"""Only for its alarm."""
+CLOCKS = [Rays((1.0,), cover=sj.Watched(short=0), alarm=10.0, average=power) for power in PARTS.values()]
+"""Only for the pace of their averages, which begin anew at an alarm."""
 
 
 class Work:
@@ -71,7 +71,7 @@ class Work:
 
         self.task: Task = task
         self.gradient = jax.jit(gradient)
-        self._judge = jax.jit(partial(_judged, task))
+        self._judge = jax.jit(partial(judged, task))
 
     def accuracy(self, params: Any, model_state: Any, step: int) -> float:
         right = count = 0.0
@@ -131,20 +131,21 @@ class Averages:
 
     def __init__(self, values: Any) -> None:
         self.kept = [jax.tree.map(jnp.copy, values) for _ in self.names]
-        self.alarm = TUNED.start(jnp.zeros(()))
+        self.clocks = [clock.start(jnp.zeros(())) for clock in CLOCKS]
 
     def follow(self, values: Any, gradient: Any) -> None:
-        self.kept, self.alarm = self._follow(self.kept, self.alarm, values, gradient)
+        self.kept, self.clocks = self._follow(self.kept, self.clocks, values, gradient)
 
     @staticmethod
     @partial(jax.jit, donate_argnums=0)
-    def _follow(kept: Any, alarm: Any, values: Any, gradient: Any) -> Any:
+    def _follow(kept: Any, clocks: Any, values: Any, gradient: Any) -> Any:
         square = optax.tree.norm(gradient, squared=True)
-        alarm, _ = TUNED.advance(alarm, jnp.append(jnp.zeros(len(TUNED.moving)), square))
-        paces = [jnp.maximum(1 / window, 1 / (alarm.round + 1.0)) for window in WINDOWS]
-        paces += [(power + 1) / (alarm.since + power + 1) for power in PARTS.values()]
+        dots = jnp.append(jnp.zeros(len(CLOCKS[0].moving)), square)
+        clocks = [clock.advance(state, dots)[0] for clock, state in zip(CLOCKS, clocks, strict=True)]
+        paces = [jnp.maximum(1 / window, 1 / (clocks[0].round + 1.0)) for window in WINDOWS]
+        paces += [state.pace for state in clocks]
         averages = [optax.incremental_update(values, one, pace) for one, pace in zip(kept, paces, strict=True)]
-        return averages, alarm
+        return averages, clocks
 
 
 class Signal:

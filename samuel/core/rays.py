@@ -216,8 +216,7 @@ class Rays:
     @cached_property
     def _resets(self) -> bool:
         """Whether everything may restart at a moment that the run decides."""
-        ways = (self.takeover, self.collapse, self.alarm)
-        return any(part is not None and (is_traced(part) or part != 0) for part in ways)
+        return not all(map(_is_off, (self.takeover, self.collapse, self.alarm)))
 
     @cached_property
     def averages(self) -> bool:
@@ -475,7 +474,7 @@ class Rays:
             unit = self._unit(state.square + gains**2, state.count + 1)
             relative = xp.where(unit > 0, gains / xp.where(unit > 0, unit, 1.0), 0.0)
             used = xp.clip(relative, -1.0, 1.0)
-            if self.settle is not None and (is_traced(self.settle) or self.settle != 0):
+            if not _is_off(self.settle):
                 used = used * self._fading(state.count)[:, None]
             weights, _ = mw.judge(state.weights, used)
             return weights, used, unit
@@ -546,7 +545,7 @@ class Rays:
         loss. Where some parameters do not decay, what their experts have moved by shrinks all the same, which is not
         what they would do by themselves. Left out where vectors are kept between blocks.
         """
-        if self.kept or (not is_traced(self.weight_decay) and self.weight_decay == 0):
+        if self.kept or _is_off(self.weight_decay):
             return 1.0
         return 1 - rate * self.weight_decay
 
@@ -571,7 +570,7 @@ class Rays:
         it.
         """
         xp = namespace(square)
-        if self.alarm is None or (not is_traced(self.alarm) and self.alarm == 0):
+        if self.alarm is None or _is_off(self.alarm):
             no = xp.zeros_like(state.alarmed)
             return no, no, xp.zeros_like(square), state.recent_square
         since = xp.astype(state.since, square.dtype)
@@ -781,9 +780,9 @@ def _check(rays: Rays) -> None:
     for name in ("takeover", "collapse"):
         if getattr(rays, name) is not None:
             _between(name, getattr(rays, name), 0.0, 1.0, low_included=True)
-    if rays.alarm is not None and not is_traced(rays.alarm) and rays.alarm != 0:
+    if not _is_off(rays.alarm):
         _between("alarm", rays.alarm, 1.0, math.inf)
-    if rays.settle is not None and (is_traced(rays.settle) or rays.settle != 0):
+    if not _is_off(rays.settle):
         _between("settle", rays.settle, 0.0, math.inf)
         if rays.scale != "rms":
             raise ValueError(
@@ -792,8 +791,7 @@ def _check(rays: Rays) -> None:
             )
     _between("average", rays.average, 0.0, math.inf, low_included=True)
     _between("weight_decay", rays.weight_decay, 0.0, math.inf, low_included=True)
-    off = rays.takeover is None or (not is_traced(rays.takeover) and rays.takeover == 0)
-    if not off and not isinstance(rays.cover, Watched):
+    if not _is_off(rays.takeover) and not isinstance(rays.cover, Watched):
         raise ValueError(f"takeover is for the long block of a Watched cover, got {rays.cover!r}; leave it out")
     if rays.decay == "linear" and isinstance(rays.cover, Watched) and rays.horizon is None:
         raise ValueError(
@@ -801,6 +799,11 @@ def _check(rays: Rays) -> None:
         )
     if rays.decay == "linear" and isinstance(rays.cover, Chosen) and rays.horizon is None:
         raise ValueError("decay='linear' over blocks of your choice needs the end of the last one: give horizon=")
+
+
+def _is_off(value: Any) -> bool:
+    """Whether an option is left out or 0; one that is traced may become any number, and is not."""
+    return value is None or (not is_traced(value) and value == 0)
 
 
 def _is_count(value: Any) -> bool:

@@ -145,6 +145,7 @@ def samuel(
     True
     """
     direction = bases.resolve(base)
+    decay_rate = _checked_decay(weight_decay)
     named = isinstance(base, str)  # and so one that does not care for the shapes of parameters
     plan = follow(
         rule,
@@ -167,11 +168,10 @@ def samuel(
         settle=settle,
         average=average,
         base_state=base_state,
-        weight_decay=_checked_decay(weight_decay),
+        weight_decay=decay_rate,
     )
     if packed not in (None, True, False):
         raise ValueError(f"packed must be True, False or None, got {packed!r}")
-    decay_rate = _checked_decay(weight_decay)
     anchors_in = _checked_dtype(anchor_dtype)
 
     shapes_seen: set[tuple[tuple[int, ...], ...]] = set()

@@ -75,7 +75,7 @@ class Trainer(ABC):
         return round == 0
 
 
-def _judged(task: Task, params: Any, model_state: Any, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
+def judged(task: Task, params: Any, model_state: Any, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
     """How many answers were right, and the sum of the losses."""
     inputs, labels, mask = batch
     logits = task.outputs(params, model_state, inputs)
@@ -151,7 +151,7 @@ class Compiled:
 
         def judge(state: SingleState, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
             params = state.params if evaluate is None else evaluate(state.opt_state, state.params)
-            return _judged(task, params, state.model_state if pace is None else state.steady, batch)
+            return judged(task, params, state.model_state if pace is None else state.steady, batch)
 
         self.step = jax.jit(step, donate_argnums=0)
         self.judge = jax.jit(judge)
@@ -234,7 +234,7 @@ class Population(Trainer):
         self.rates = rates
         self._columns = np.array([rates.index(rate) for rate in listed])
         self.gradients = self.networks = engine.count
-        self._judge = jax.jit(lambda found, batch: _judged(task, found.params, found.model_state, batch))
+        self._judge = jax.jit(lambda found, batch: judged(task, found.params, found.model_state, batch))
 
     def init(self, key: jax.Array, round: int = 0) -> PopulationState:
         start, steps = jax.random.split(key)
@@ -272,7 +272,7 @@ class Search(Trainer):
         self.schedules = tuple(sweep.schedules_of(last))
 
         def question(params: Any, model_state: Any, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
-            return _judged(task, params, model_state, batch)
+            return judged(task, params, model_state, batch)
 
         self._question = question
 
