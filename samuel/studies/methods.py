@@ -234,10 +234,6 @@ def _peer(name: str, setup: Setup) -> Method:
         assert peer.rate is not None, "asked of those that have one"
         return {"rate": peer.rate(own(state))}
 
-    def pace(state: Any) -> Any:
-        assert peer.pace is not None, "asked of those that have one"
-        return peer.pace(own(state))
-
     def trainer() -> Trainer:
         if name not in setup.compiled:
             optimizer = peer.make(setup.rounds)
@@ -249,7 +245,7 @@ def _peer(name: str, setup: Setup) -> Method:
                 scheduled=False,
                 needs_value=peer.needs_value,
                 evaluate=lambda state, params: peer.evaluate(own(state), params),
-                pace=None if peer.pace is None else pace,
+                renews=peer.renews,
             )
         return Single(setup.compiled[name], facts=None if peer.rate is None else facts)
 

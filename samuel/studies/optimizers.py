@@ -70,8 +70,8 @@ def scale_by_wngrad(initial: float = 1.0) -> optax.GradientTransformation:
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
-WEIGHT_DECAY = 0.1
-"""Decoupled weight decay, where a method has it: what people who train with AdamW begin with."""
+WEIGHT_DECAY = 0.3
+"""Decoupled weight decay, where a method has it: results/research.md has what others give."""
 
 
 def matrices(params: Tree) -> Tree:
@@ -150,7 +150,7 @@ _BASES = (
         "adamw",
         "AdamW",
         _adamw,
-        "Adam, and matrices shrink by 0.1 times the learning rate in every step.",
+        f"Adam, and matrices shrink by {WEIGHT_DECAY:g} times the learning rate in every step.",
         "Loshchilov and Hutter 2019",
         rate=0.001,
     ),
@@ -258,8 +258,9 @@ class Peer:
     yet; None for a method that has no such number."""
     evaluate: Callable[[Any, Tree], Tree] = lambda state, params: params
     """From the state and the parameters that are trained, the parameters to use."""
-    pace: Callable[[Any], jax.Array] | None = None
-    """For a method that uses an average: how far it went towards the parameters trained in the last step."""
+    renews: bool = False
+    """Whether batch statistics must be taken anew for the parameters to use, because they are far from those trained.
+    """
     needs_value: bool = False
     """Whether `update` must be given the loss, `value=loss`."""
 
@@ -329,8 +330,7 @@ _PEERS = (
         _from(optax.contrib.schedule_free_adamw),
         rate=lambda state: jnp.where(state.max_lr > 0, state.max_lr, jnp.nan),
         evaluate=optax.contrib.schedule_free_eval_params,
-        # Iterates are weighed by the square of the largest rate so far, optax's default.
-        pace=lambda state: state.max_lr**2 / state.weight_sum,
+        renews=True,  # as the authors recommend for networks with batch norm
     ),
     Peer(
         "prodigy",

@@ -23,6 +23,10 @@ ExamBatch = tuple[jax.Array, jax.Array, jax.Array]
 """Inputs, labels, and a mask that is 0 where the batch was filled up."""
 
 
+RENEWING = 16
+"""How many of the latest batches renewed batch statistics are from."""
+
+
 class Score(NamedTuple):
     """How a network, or each of several, does on examples it does not learn from."""
 
@@ -41,6 +45,7 @@ class Trainer(ABC):
             stands for a block as long as the run.
         rates: the candidate learning rates that weights are kept for.
         schedules: for a search, the learning rates of every network, one per phase.
+        recent: how many of the latest batches `score` wants to see.
     """
 
     task: Task
@@ -49,6 +54,7 @@ class Trainer(ABC):
     levels: tuple[int | None, ...] | None = None
     rates: tuple[float, ...] | None = None
     schedules: tuple[tuple[float, ...], ...] | None = None
+    recent: int = 0
 
     @abstractmethod
     def init(self, key: jax.Array, round: int = 0) -> Any:
@@ -59,8 +65,14 @@ class Trainer(ABC):
         """One step: the new state and the training loss. The old state may be gone."""
 
     @abstractmethod
-    def score(self, state: Any, exam: Iterable[ExamBatch]) -> Score:
-        """How the network to use does on an exam."""
+    def score(self, state: Any, exam: Iterable[ExamBatch], latest: Sequence[Batch] = ()) -> Score:
+        """How the network to use does on an exam.
+
+        Args:
+            state: where training is.
+            exam: the exam.
+            latest: the batches of the last steps, `recent` of them or as many as there were.
+        """
 
     @abstractmethod
     def facts(self, state: Any, round: int) -> dict[str, Any]:
@@ -113,6 +125,8 @@ class Compiled:
         evaluate: gives the parameters to use, where they are not those trained.
         pace: how far those went towards the ones trained in the last step, from the optimizer's state; a network's
             batch statistics follow at the same pace.
+        renews: whether batch statistics are those of the parameters to use on the latest batches, taken anew for every
+            exam: for averages that are so long that the average of the statistics is not near theirs.
     """
 
     def __init__(
@@ -124,8 +138,9 @@ class Compiled:
         needs_value: bool = False,
         evaluate: Callable[[Any, Any], Any] | None = None,
         pace: Callable[[Any], jax.Array] | None = None,
+        renews: bool = False,
     ) -> None:
-        self.task = task
+        self.task, self.renews = task, renews
         self.optimizer = optax.with_extra_args_support(optimizer)
         self.evaluate = evaluate
         self._averages = pace is not None
@@ -149,12 +164,19 @@ class Compiled:
                 steady = optax.incremental_update(model_state, steady, pace(opt_state))
             return SingleState(params, opt_state, model_state, state.key, steady), loss
 
+        def to_use(state: SingleState) -> Any:
+            return state.params if evaluate is None else evaluate(state.opt_state, state.params)
+
         def judge(state: SingleState, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
-            params = state.params if evaluate is None else evaluate(state.opt_state, state.params)
-            return judged(task, params, state.model_state if pace is None else state.steady, batch)
+            return judged(task, to_use(state), state.model_state if pace is None else state.steady, batch)
+
+        def renew(state: SingleState, batch: Batch) -> SingleState:
+            _, model_state, _ = task.loss(to_use(state), state.model_state, batch, state.key)
+            return state._replace(model_state=model_state)
 
         self.step = jax.jit(step, donate_argnums=0)
         self.judge = jax.jit(judge)
+        self.renew = jax.jit(renew)
         self._begin = jax.jit(self.optimizer.init)
 
     def init(self, key: jax.Array) -> SingleState:
@@ -190,6 +212,7 @@ class Single(Trainer):
         self.task, self.compiled, self.schedule = compiled.task, compiled, schedule
         self._facts = None if facts is None else jax.jit(facts)
         self.levels, self.rates = levels, rates
+        self.recent = RENEWING if compiled.renews else 0
 
     def init(self, key: jax.Array, round: int = 0) -> SingleState:
         return self.compiled.init(key)
@@ -198,7 +221,11 @@ class Single(Trainer):
         rate = 0.0 if self.schedule is None else self.schedule(round)
         return self.compiled.step(state, batch, np.int32(round), np.float32(rate))
 
-    def score(self, state: SingleState, exam: Iterable[ExamBatch]) -> Score:
+    def score(self, state: SingleState, exam: Iterable[ExamBatch], latest: Sequence[Batch] = ()) -> Score:
+        if self.recent and jax.tree.leaves(state.model_state):
+            # Twice: after one turn what was there before still has a fifth of the weight in flax's running mean.
+            for batch in (*latest, *latest):
+                state = self.compiled.renew(state, batch)
         return _total([(*self.compiled.judge(state, batch), jnp.sum(batch[2])) for batch in exam])
 
     def facts(self, state: SingleState, round: int) -> dict[str, Any]:
@@ -246,7 +273,7 @@ class Population(Trainer):
         experts, info = self.engine.step(state.experts, batch)
         return PopulationState(experts, info.learning_rate.astype(jnp.float32)), info.loss
 
-    def score(self, state: PopulationState, exam: Iterable[ExamBatch]) -> Score:
+    def score(self, state: PopulationState, exam: Iterable[ExamBatch], latest: Sequence[Batch] = ()) -> Score:
         decision = self.engine.decision(state.experts)
         return _total([(*self._judge(decision, batch), jnp.sum(batch[2])) for batch in exam])
 
@@ -285,7 +312,7 @@ class Search(Trainer):
         state, info = self.sweep.step(state, batch)
         return state, info.losses
 
-    def score(self, state: sj.SweepState, exam: Iterable[ExamBatch]) -> Score:
+    def score(self, state: sj.SweepState, exam: Iterable[ExamBatch], latest: Sequence[Batch] = ()) -> Score:
         return _total([(*self.sweep.ask(state, self._question, batch), jnp.sum(batch[2])) for batch in exam])
 
     def facts(self, state: sj.SweepState, round: int) -> dict[str, Any]:

@@ -176,6 +176,8 @@ def train(
 
     saved = began = time.perf_counter()
     waiting: deque[jax.Array] = deque()
+    # A batch is a function of its step, so a run that goes on from a checkpoint has the same ones.
+    latest = deque(map(lesson.feed.batch, range(max(0, step - trainer.recent), step)), maxlen=trainer.recent)
     compiled = True
     spent = 0.0  # on checkpoints, which is not training
     for due in trial.measures:
@@ -188,6 +190,7 @@ def train(
                 raise Stopped(f"stopped at step {step} of {trial.title}")
             batch = lesson.feed.batch(step)
             compiled = compiled or trainer.compiles_at(step)
+            latest.append(batch)
             state, loss = trainer.step(state, batch, step)
             total = loss if since == 0 else _add(total, loss)
             step, since = step + 1, since + 1
@@ -203,7 +206,7 @@ def train(
                     spent += saved - pause
         mean = None if since == 0 else np.asarray(total, np.float64) / since
         trained = time.perf_counter()
-        event, diverged = _measure(trainer, trial, state, step, mean, lesson.exam(step))
+        event, diverged = _measure(trainer, trial, state, step, mean, lesson.exam(step), tuple(latest))
         run.metrics.append(event)
         examined = time.perf_counter()
         took = {"train_seconds": trained - began - spent, "test_seconds": examined - trained, "compile": compiled}
@@ -268,10 +271,16 @@ def _no_loss(trainer: Trainer, step: int) -> jax.Array:
 
 
 def _measure(
-    trainer: Trainer, trial: Trial, state: Any, step: int, loss: Any, exam: Iterable[ExamBatch]
+    trainer: Trainer,
+    trial: Trial,
+    state: Any,
+    step: int,
+    loss: Any,
+    exam: Iterable[ExamBatch],
+    latest: Sequence[Batch],
 ) -> tuple[dict[str, Any], bool]:
     """The event to write, and whether nothing finite is left to train."""
-    score = trainer.score(state, exam)
+    score = trainer.score(state, exam, latest)
     facts = trainer.facts(state, step)
     event = _about(trial, "measure", step) | {
         "loss": None if loss is None else loss.tolist(),

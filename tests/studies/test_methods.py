@@ -63,7 +63,7 @@ def test_a_step_schedule_has_a_rate_for_each_phase():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, "over adam, weight decay 0.1:"),
+        ({}, "over adam, weight decay 0.3:"),
         ({"samuel_base": "sgd"}, "over sgd:"),
         ({"samuel_base": "sgd", "samuel_weight_decay": 0.01}, "over sgd, weight decay 0.01:"),
         ({"samuel_weight_decay": 0.0}, "over adam:"),

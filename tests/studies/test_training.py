@@ -28,6 +28,8 @@ MEASURES = (0, 3, 4, 8, 12)
 class Sums(Trainer):
     """Its parameter is the sum of all batches so far, with noise of its own; its loss is the last batch."""
 
+    recent = 2
+
     def init(self, key, round=0):
         return {"sum": jnp.zeros(()), "key": key}
 
@@ -36,8 +38,8 @@ class Sums(Trainer):
         value = batch + jax.random.uniform(key)
         return {"sum": state["sum"] + value, "key": state["key"]}, value
 
-    def score(self, state, exam):
-        return Score(np.asarray(state["sum"]) / 1000, np.asarray(state["sum"]) + sum(exam))
+    def score(self, state, exam, latest=()):
+        return Score(np.asarray(state["sum"]) / 1000, np.asarray(state["sum"]) + sum(exam) + sum(latest))
 
     def facts(self, state, round):
         return {"rate": 0.5**round}
@@ -121,9 +123,9 @@ def test_a_measurement_tells_the_mean_loss_since_the_one_before(whole):
     assert [event["accuracy"] for event in first] == pytest.approx(
         [sum(losses[:step]) / 1000 for step in MEASURES], rel=1e-5
     )
-    # The exam is the one that is due at the step.
+    # The exam is the one that is due at the step, and the trainer sees the last two batches.
     offsets = [event["test_loss"] - 1000 * event["accuracy"] for event in first]
-    assert offsets == pytest.approx([0, 0, 0, 1, 1], abs=1e-3)
+    assert offsets == pytest.approx([0, 1 + 2, 2 + 3, 6 + 7 + 1, 10 + 11 + 1], abs=1e-3)
     assert [event["rate"] for event in first] == pytest.approx([0.5**step for step in MEASURES], rel=1e-5)
 
 

@@ -20,6 +20,8 @@ ASIDE = frozenset(
     )
 )
 """Options in which two runs may differ and still be of one method: what is run and where, not how it learns."""
+OWN = {"samuel_": "samuel"}
+"""Options whose names begin so are for one method alone: whatever they are, the others learn the same."""
 PART = "search@"
 """What the names of parts of a search begin with."""
 
@@ -135,8 +137,8 @@ def _put_together(runs: Sequence[Recorded]) -> Study:
     # A method's name, with the set-up that its seeds have in common.
     found: dict[tuple[str, str], list[tuple[Recorded, Trial]]] = {}
     for run, trials in _with_whole_searches(runs):
-        options = {key: value for key, value in run.config["options"].items() if key not in ASIDE}
         for trial in trials:
+            options = {key: value for key, value in run.config["options"].items() if _matters(key, trial.trial)}
             setup = json.dumps([options, {k: v for k, v in trial.plan.items() if k != "seed"}], sort_keys=True)
             entries = found.setdefault((trial.trial, setup), [])
             twin = next((other for _, other in entries if other.seed == trial.seed), None)
@@ -161,6 +163,11 @@ def _put_together(runs: Sequence[Recorded]) -> Study:
         trials, origins = tuple(trial for _, trial in entries), tuple(run for run, _ in entries)
         methods.append(Method(key, label, first.group, first.about, trials, origins))
     return Study(tuple(runs), tuple(_in_order(methods)), tuple(dict.fromkeys(notes)))
+
+
+def _matters(option: str, method: str) -> bool:
+    """Whether a method may learn differently with another value of an option."""
+    return option not in ASIDE and all(method == its for begin, its in OWN.items() if option.startswith(begin))
 
 
 def _with_whole_searches(runs: Sequence[Recorded]) -> list[tuple[Recorded, list[Trial]]]:

@@ -1,11 +1,18 @@
-"""The text classifier reads from both ends and does not see padding."""
+"""The text classifier reads from both ends and does not see padding, and is flax's LSTM but for the time it takes."""
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from jax.extend.core import jaxprs_in_params
 
 from samuel.studies.models import BiLSTM, Task
+from samuel.studies.models.lstm import both_ends
+from tests.studies.models.plain_lstm import PlainBiLSTM, plain_ends
 
 NETWORK = BiLSTM(vocabulary=20, embedding=5, hidden=4)
 SENTENCES = np.array([[5, 7, 9, 2, 11], [6, 3, 8, 0, 0], [2, 0, 0, 0, 0], [0, 0, 0, 0, 0]], np.int32)
@@ -73,3 +80,104 @@ def test_words_dropped_become_unknown_and_padding_stays_padding():
     unknown = np.where(SENTENCES == 0, 0, 1).astype(np.int32)
     assert loss(SENTENCES) == loss(unknown)
     assert loss(SENTENCES) != loss(np.ones_like(unknown))
+
+
+def asked(network, tokens):
+    """A network's task, and a compiled function from its parameters to loss, scores and gradient, with dropout."""
+    task = Task(network, tokens[:1], classes=2)
+    labels, key = np.arange(len(tokens)) % 2, jax.random.key(5, impl="rbg")
+
+    def answer(params):
+        loss, gradient = jax.value_and_grad(lambda params: task.loss(params, None, (tokens, labels), key)[0])(params)
+        return loss, task.outputs(params, None, tokens), gradient
+
+    return task, jax.jit(answer)
+
+
+def padded(lengths, width, vocabulary=20):
+    tokens = np.random.default_rng(sum(lengths)).integers(1, vocabulary, (len(lengths), width))
+    return np.where(np.arange(width) < np.array(lengths)[:, None], tokens, 0).astype(np.int32)
+
+
+def distance(found, wanted):
+    """How far two trees are apart, as a share of the length of the second."""
+    pairs = list(zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True))
+    return np.sqrt(sum(np.square(a - b).sum() for a, b in pairs) / sum(np.square(b).sum() for _, b in pairs))
+
+
+@st.composite
+def batches(draw):
+    width = draw(st.integers(1, 9))
+    return padded(draw(st.lists(st.integers(0, width), min_size=1, max_size=5)), width)
+
+
+@settings(max_examples=8)
+@given(batches(), st.integers(1, 6), st.sampled_from([1, 3, 4, 16]))
+@example(padded([0, 7, 1, 3], 7), 4, 2)
+@example(padded([0], 1), 1, 4)
+def test_scores_and_gradients_are_those_of_flaxs_loop(tokens, hidden, unroll):
+    sizes = {"vocabulary": 20, "embedding": 5, "hidden": hidden, "dropout": 0.0, "word_dropout": 0.0}
+    task, ours = asked(BiLSTM(**sizes, unroll=unroll), tokens)
+    _, flaxs = asked(PlainBiLSTM(**sizes), tokens)
+    params = drawn(task)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), ours(params), flaxs(params))
+
+
+@pytest.mark.parametrize("hidden", [4, 32])
+def test_in_bfloat16_it_is_as_near_to_float32_as_flaxs_loop(hidden):
+    lengths, dice = np.array([1, 24, *range(2, 24, 3)]), np.random.default_rng(0)
+    words, weights = (dice.normal(size=(len(lengths), *shape)).astype(np.float32) for shape in ((24, 8), (2 * hidden,)))
+    cells = [
+        PlainBiLSTM(vocabulary=2, embedding=8, hidden=hidden).init(jax.random.key(0), SENTENCES)["params"][name]
+        for name in ("OptimizedLSTMCell_0", "OptimizedLSTMCell_1")
+    ]
+
+    def learned(ends, dtype):
+        def loss(words, cells):
+            found = jnp.concatenate(ends(words.astype(dtype), lengths, *cells, dtype=dtype), axis=-1)
+            return (weights * found).sum(), found
+
+        gradient, found = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(words, cells)
+        assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {np.dtype("float32")}
+        return np.asarray(found, np.float32), gradient
+
+    wanted = learned(plain_ends, jnp.float32)
+    ours, flaxs = (learned(ends, jnp.bfloat16) for ends in (both_ends, plain_ends))
+    for found, plain, exact in zip(ours, flaxs, wanted, strict=True):
+        assert 0 < distance(found, exact) < distance(plain, exact) < 2 / 256  # the share that its 8 bits may round
+
+
+def test_a_key_gives_the_same_parameters_as_with_flaxs_loop():
+    made = [network(vocabulary=20, embedding=5, hidden=4) for network in (BiLSTM, PlainBiLSTM)]
+    ours, flaxs = (network.init(jax.random.key(7), SENTENCES) for network in made)
+    jax.tree.map(np.testing.assert_array_equal, ours, flaxs)
+
+
+@pytest.mark.parametrize("order", [jax.vmap, lambda answer: partial(jax.lax.map, answer)], ids=["map", "scan"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
+def test_networks_mapped_over_learn_what_each_learns_alone(order, dtype):
+    task, answer = asked(BiLSTM(vocabulary=20, embedding=5, hidden=4, dtype=dtype), SENTENCES)
+    members = [jax.tree.map(lambda leaf, size=size: size * leaf, drawn(task)) for size in (0.2, 0.5, 1.0)]
+    together = jax.jit(order(answer))(jax.tree.map(lambda *leaves: np.stack(leaves), *members))
+    for number, member in enumerate(members):
+        one = jax.tree.map(lambda leaf, number=number: leaf[number], together)
+        assert distance(one, answer(member)) < (1e-5 if dtype == jnp.float32 else 8 / 256)
+
+
+def test_the_gradient_of_the_weights_is_summed_after_the_loop():
+    task, answer = asked(BiLSTM(vocabulary=20, embedding=5, hidden=4), SENTENCES)
+    params = drawn(task)
+    carried = [
+        [inner.aval.shape for inner in equation.outvars[: equation.params["num_carry"]]]
+        for equation in equations(jax.make_jaxpr(answer)(params).jaxpr)
+        if equation.primitive.name == "scan"
+    ]
+    # Training forwards and backwards, and the scores: memory and state of both directions, and nothing else.
+    assert carried == [[(2, 4, 4)] * 2] * 3
+
+
+def equations(jaxpr):
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from equations(inner)

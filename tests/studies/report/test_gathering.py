@@ -35,9 +35,16 @@ def test_runs_of_other_plans_are_studies_of_their_own(tmp_path, other):
 
 
 def test_a_method_that_was_set_up_differently_is_another_one(tmp_path):
-    (study,) = studies([small(tmp_path / "a"), small(tmp_path / "b", seeds=(2,), options={"samuel_base": "sgd"})])
+    (study,) = studies([small(tmp_path / "a"), small(tmp_path / "b", seeds=(2,), options={"precision": "bfloat16"})])
     assert [method.label for method in study.methods] == [
         "SAMUEL (a)", "SAMUEL (b)", "Adam, cosine (a)", "Adam, cosine (b)",
+    ]  # fmt: skip
+
+
+def test_options_of_the_drop_in_make_no_other_methods_of_the_rest(tmp_path):
+    (study,) = studies([small(tmp_path / "a"), small(tmp_path / "b", seeds=(2,), options={"samuel_base": "sgd"})])
+    assert [(method.label, len(method.trials)) for method in study.methods] == [
+        ("SAMUEL (a)", 2), ("SAMUEL (b)", 1), ("Adam, cosine", 3),
     ]  # fmt: skip
 
 
