@@ -44,7 +44,7 @@ docs: $(DEV) ## build the documentation into site/
 	@echo "The documentation is in site/index.html"
 
 bench: $(DEV) ## run the benchmarks (ratios within one run, not absolute times)
-	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(PY) "$$file"; done
+	@set -e; for file in $(filter-out benchmarks/short_runs.py, $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PY) "$$file"; done
 
 clean: ## remove .venv and everything built, but no results in runs/
 	rm -rf .venv build dist site samuel-demo samuel-play .hypothesis .import_linter_cache .pytest_cache .ruff_cache

@@ -30,10 +30,10 @@ from samuel.studies.tables import number
 
 POINTS = 400
 """The most points of a line; longer ones are thinned."""
+DEEPEST = 1e-6
+"""Rates are drawn down to this part of the highest."""
 STRONG = "#d55e00"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-FAMILIES = {"sgd": "SGD", "adagrad": "AdaGrad", "adam": "Adam"}
-"""Names of optimizers as the legend shows them; others are shown as they are written."""
 COLOURS = {"sgd": "#0072b2", "adagrad": "#009e73", "adam": "#cc79a7"}
 OTHERS = ("#56b4e9", "#b89b00", "#7a6fbe", "#8c6d4f", "#5f7d8c")
 """Colours of further optimizers, and of methods that need no learning rate."""
@@ -149,7 +149,11 @@ def rates(study: Study, style: Styles, name: str) -> Drawing:
     figure = blank(axis.title, "learning rate")
     shown = [method for method in study.methods if any(np.any(trial.rate > 0) for trial in method.trials)]
     _curves(figure, axis, shown, style, lambda trial: trial.rate, positive=True, logarithmic=True)
-    log_axis(figure, "y", *[trial.rate for method in shown for trial in method.trials], [np.nan])
+    seen = np.concatenate([[np.nan], *(trial.rate for method in shown for trial in method.trials)])
+    log_axis(figure, "y", seen)
+    if np.any(seen > 0) and np.nanmax(seen) * DEEPEST > np.min(seen[seen > 0]):
+        # The last rounds of a schedule that goes to 0 would take most of the picture; a double click shows them.
+        figure.update_yaxes(range=np.log10([np.nanmax(seen) * DEEPEST, 1.5 * np.nanmax(seen)]).tolist())
     _finish(figure, axis, shown)
     ours = [method for method in shown if method.group == "samuel"]
     spans = []
@@ -305,7 +309,7 @@ def family_of(method: Method) -> str:
         return f"{method.first.plan['alphas']} decays"
     if method.group in GROUPS:
         return GROUPS[method.group]
-    return FAMILIES.get(method.base, method.base or "others")
+    return method.label.partition(",")[0] if method.base else "others"
 
 
 class _Axis:

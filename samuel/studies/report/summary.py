@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -307,8 +308,25 @@ def study_findings(study: Study) -> list[str]:
 
 
 def as_json(recordeds: Sequence[Recorded]) -> dict[str, Any]:
-    """The summary for machines: every table's numbers, for each study."""
-    return {"format": 1, "studies": [_study_json(study) for study in studies(recordeds)]}
+    """The summary for machines: every table's numbers, for each study.
+
+    It is made to be given away, so of folders of this machine there are only the last names.
+    """
+    told = {"format": 1, "studies": [_study_json(study) for study in studies(recordeds)]}
+    folders = {run.config["options"].get(key) for run in recordeds for key in ("data", "cache")}
+    return _without(told, sorted(filter(None, folders), key=len, reverse=True))
+
+
+def _without(told: Any, paths: Sequence[str]) -> Any:
+    """The same with the last part of every path in its place."""
+    if isinstance(told, dict):
+        return {key: _without(value, paths) for key, value in told.items()}
+    if isinstance(told, list | tuple):
+        return [_without(value, paths) for value in told]
+    if isinstance(told, str):
+        for path in paths:
+            told = told.replace(path, Path(path).name)
+    return told
 
 
 def ordinal(place: int) -> str:
@@ -460,10 +478,7 @@ def _study_json(study: Study) -> dict[str, Any]:
     told: dict[str, Any] = {
         "study": study.name,
         "title": study.title,
-        **{
-            key: plan.get(key)
-            for key in ("rounds", "unit", "shift", "windows", "transitions", "batch", "data", "model")
-        },
+        **{key: plan.get(key) for key in TOLD},
         "complete": study.complete,
         "runs": [
             {

@@ -113,6 +113,17 @@ def test_learning_rates_stand_on_a_logarithmic_axis_beside_the_schedules(shifted
     assert cosine[:-1] == pytest.approx(values_of(shifted, "adam/cosine", "rate")[0, :-1], rel=1e-5)
 
 
+def test_the_last_rounds_of_a_schedule_do_not_press_the_others_into_a_corner(shifted):
+    def ending(rate):
+        trials = [replace(trial, rate=np.append(trial.rate[:-1], rate)) for trial in shifted.trials]
+        return drawn(replace(shifted, trials=tuple(trials)))["s-rates"].figure.layout.yaxis.range
+
+    highest = max(np.nanmax(trial.rate) for trial in shifted.trials)
+    low, high = ending(1e-12)
+    assert (10**low, 10**high) == (pytest.approx(1e-6 * highest), pytest.approx(1.5 * highest))
+    assert ending(1e-5 * highest) is None
+
+
 def test_methods_that_show_no_rate_are_left_out_of_the_rates(searched):
     assert set(lines(drawn(searched)["s-rates"])) == {"samuel", "samuel-full", "adam/cosine"}
 
