@@ -43,6 +43,7 @@ docs: $(DEV) ## build the documentation into site/
 	$(PY) -m mkdocs build --strict
 	@echo "The documentation is in site/index.html"
 
+# short_runs.py wants a plan of what to run.
 bench: $(DEV) ## run the benchmarks (ratios within one run, not absolute times)
 	@set -e; for file in $(filter-out benchmarks/short_runs.py, $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PY) "$$file"; done
 

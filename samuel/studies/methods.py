@@ -220,7 +220,7 @@ def _scheduled(name: str, found: Scheduled, setup: Setup) -> Method:
     label = f"{base.label}, {SCHEDULE_LABELS[found.schedule]}"
     if found.rates:
         label += " " + "/".join(f"{rate:g}" for rate in found.rates)
-    return Method(name, label, "baseline", f"{base.label}, {schedule.describe()}.", trainer)
+    return Method(name, label, "baseline", f"{base.label}{base.told}, {schedule.describe()}.", trainer)
 
 
 def _peer(name: str, setup: Setup) -> Method:

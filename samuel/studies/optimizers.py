@@ -30,6 +30,8 @@ class Base:
     """Where it comes from."""
     rate: float
     """A learning rate to begin with, where nothing better is known."""
+    told: str = ""
+    """What every method that uses it tells about itself: a number it comes with."""
 
 
 class WNGradState(NamedTuple):
@@ -153,6 +155,7 @@ _BASES = (
         f"Adam, and matrices shrink by {WEIGHT_DECAY:g} times the learning rate in every step.",
         "Loshchilov and Hutter 2019",
         rate=0.001,
+        told=f", weight decay {WEIGHT_DECAY:g}",
     ),
     Base(
         "rmsprop",
@@ -325,7 +328,8 @@ _PEERS = (
     Peer(
         "schedule-free",
         "Schedule-Free AdamW",
-        "AdamW that averages its iterates instead of lowering the rate; optax's default rate of 0.0025, no warm-up.",
+        "AdamW that averages its iterates instead of lowering the rate; optax's default rate of 0.0025, no warm-up. "
+        "Batch statistics are those of the average.",
         "Defazio et al. 2024, The Road Less Scheduled",
         _from(optax.contrib.schedule_free_adamw),
         rate=lambda state: jnp.where(state.max_lr > 0, state.max_lr, jnp.nan),

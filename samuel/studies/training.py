@@ -176,8 +176,6 @@ def train(
 
     saved = began = time.perf_counter()
     waiting: deque[jax.Array] = deque()
-    # A batch is a function of its step, so a run that goes on from a checkpoint has the same ones.
-    latest = deque(map(lesson.feed.batch, range(max(0, step - trainer.recent), step)), maxlen=trainer.recent)
     compiled = True
     spent = 0.0  # on checkpoints, which is not training
     for due in trial.measures:
@@ -190,7 +188,6 @@ def train(
                 raise Stopped(f"stopped at step {step} of {trial.title}")
             batch = lesson.feed.batch(step)
             compiled = compiled or trainer.compiles_at(step)
-            latest.append(batch)
             state, loss = trainer.step(state, batch, step)
             total = loss if since == 0 else _add(total, loss)
             step, since = step + 1, since + 1
@@ -206,7 +203,9 @@ def train(
                     spent += saved - pause
         mean = None if since == 0 else np.asarray(total, np.float64) / since
         trained = time.perf_counter()
-        event, diverged = _measure(trainer, trial, state, step, mean, lesson.exam(step), tuple(latest))
+        # Made again rather than kept: a batch is a function of its step, and so many may not fit on the device.
+        latest = map(lesson.feed.batch, range(max(0, step - trainer.recent), step))
+        event, diverged = _measure(trainer, trial, state, step, mean, lesson.exam(step), latest)
         run.metrics.append(event)
         examined = time.perf_counter()
         took = {"train_seconds": trained - began - spent, "test_seconds": examined - trained, "compile": compiled}
@@ -277,7 +276,7 @@ def _measure(
     step: int,
     loss: Any,
     exam: Iterable[ExamBatch],
-    latest: Sequence[Batch],
+    latest: Iterable[Batch],
 ) -> tuple[dict[str, Any], bool]:
     """The event to write, and whether nothing finite is left to train."""
     score = trainer.score(state, exam, latest)

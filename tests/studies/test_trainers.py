@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from samuel.studies.methods import Setup, method
-from samuel.studies.models import Task
+from samuel.studies.models import ConvNet, Task
 from samuel.studies.models.resnet import ResNet
 
 TASK = Task(ResNet((1,), classes=3, width=4), np.zeros((1, 8, 8, 1), np.float32), 3)
@@ -58,9 +58,10 @@ def test_samuel_is_judged_at_its_decision_with_statistics_averaged_alike():
 def test_schedule_free_is_judged_with_statistics_of_its_average_on_the_latest_batches():
     trainer, state, seen = path("schedule-free")
     params = optax.contrib.schedule_free_eval_params(state.opt_state, state.params)
-    latest = [batch(round) for round in range(ROUNDS - trainer.recent, ROUNDS)]
+    assert trainer.recent == 32
+    latest = [batch(round) for round in range(ROUNDS)]
     statistics = seen[-1][1]
-    for images, _ in (*latest, *latest):
+    for images, _ in latest:
         _, statistics = TASK.network.apply(
             {"params": params, **statistics}, images, train=True, mutable=list(statistics)
         )
@@ -70,6 +71,11 @@ def test_schedule_free_is_judged_with_statistics_of_its_average_on_the_latest_ba
     losses = optax.softmax_cross_entropy_with_integer_labels(TASK.outputs(params, statistics, images), labels)
     assert float(score.loss) == pytest.approx(float(losses.mean()), rel=1e-5)
     assert abs(float(score.loss) - float(trainer.score(state, [(images, labels, jnp.ones(200))]).loss)) > 1e-3
+
+
+def test_without_batch_statistics_there_are_none_to_renew():
+    task = Task(ConvNet(classes=3, width=4), np.zeros((1, 8, 8, 1), np.float32), 3)
+    assert method("schedule-free", Setup(task, ROUNDS, phases=((0.1, 1.0),))).trainer().recent == 0
 
 
 def test_others_are_judged_as_they_are_and_keep_no_second_set():

@@ -497,8 +497,11 @@ def _window(study: Study) -> int:
 
 
 def _bands(study: Study) -> str:
-    seeds = max((len(method.trials) for method in study.methods), default=1)
-    return f"Means over {seeds} seeds, with bands of one standard deviation." if seeds > 1 else "One seed."
+    counts = {len(method.trials) for method in study.methods if not method.searches} or {1}
+    if counts == {1}:
+        return "One seed."
+    seeds = f"up to {max(counts)}" if len(counts) > 1 else max(counts)
+    return f"Means over {seeds} seeds, with bands of one standard deviation."
 
 
 def _transitions(study: Study) -> str:

@@ -6,6 +6,7 @@ How runs are put together is in `gathering`, what methods take in `costs`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -310,23 +311,9 @@ def study_findings(study: Study) -> list[str]:
 def as_json(recordeds: Sequence[Recorded]) -> dict[str, Any]:
     """The summary for machines: every table's numbers, for each study.
 
-    It is made to be given away, so of folders of this machine there are only the last names.
+    It is made to be given away: of where data and cache lie on this machine, it has the last names only.
     """
-    told = {"format": 1, "studies": [_study_json(study) for study in studies(recordeds)]}
-    folders = {run.config["options"].get(key) for run in recordeds for key in ("data", "cache")}
-    return _without(told, sorted(filter(None, folders), key=len, reverse=True))
-
-
-def _without(told: Any, paths: Sequence[str]) -> Any:
-    """The same with the last part of every path in its place."""
-    if isinstance(told, dict):
-        return {key: _without(value, paths) for key, value in told.items()}
-    if isinstance(told, list | tuple):
-        return [_without(value, paths) for value in told]
-    if isinstance(told, str):
-        for path in paths:
-            told = told.replace(path, Path(path).name)
-    return told
+    return {"format": 1, "studies": [_study_json(study) for study in studies(recordeds)]}
 
 
 def ordinal(place: int) -> str:
@@ -472,27 +459,41 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def _run_json(run: Recorded) -> dict[str, Any]:
+    options, command = dict(run.config["options"]), run.config.get("command")
+    for key in ("data", "cache"):
+        path = options.get(key)
+        if path and Path(path).is_absolute():
+            options[key] = Path(path).name
+            if command:  # as a word of its own: a cache in /c is not to change adam/cosine
+                command = re.sub(rf"(?<![^\s'\"=]){re.escape(path)}(?![^\s'\"])", Path(path).name, command)
+    return {
+        "name": run.name,
+        "command": command,
+        "created": run.config.get("created"),
+        "options": options,
+        "complete": run.complete,
+        "sessions": list(run.sessions),
+    }
+
+
 def _study_json(study: Study) -> dict[str, Any]:
     found, ranked = results(study), ranks(study)
-    plan = study.plan
+    plan = dict(study.plan)
+    if source := (plan.get("data") or {}).get("source"):
+        plan["data"] = {**plan["data"], "source": Path(source).name}
+    abouts = {method.trial: method.about for method in study.methods}
     told: dict[str, Any] = {
         "study": study.name,
         "title": study.title,
         **{key: plan.get(key) for key in TOLD},
         "complete": study.complete,
-        "runs": [
-            {
-                "name": run.name,
-                "command": run.config.get("command"),
-                "created": run.config.get("created"),
-                "options": run.config["options"],
-                "complete": run.complete,
-                "sessions": list(run.sessions),
-            }
-            for run in study.runs
-        ],
+        "runs": [_run_json(run) for run in study.runs],
         "columns": [{"key": c.key, "head": c.head, "better": "lower" if c.lower else "higher"} for c in found.columns],
-        "rows": [_row_json(key, label, values, found.columns, ranked.get(key)) for key, label, values in found.rows],
+        "rows": [
+            _row_json(key, label, abouts.get(key), values, found.columns, ranked.get(key))
+            for key, label, values in found.rows
+        ],
         "compute": costs_json(study),
         "findings": study_findings(study),
         "notes": notes(study),
@@ -514,11 +515,12 @@ def _study_json(study: Study) -> dict[str, Any]:
 def _row_json(
     key: str,
     label: str,
+    about: str | None,
     values: Sequence[Value],
     columns: Sequence[Column],
     ranked: tuple[int | None, int | None] | None,
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"method": key, "label": label}
+    row: dict[str, Any] = {"method": key, "label": label} | ({"about": about} if about else {})
     row["values"] = {
         column.key: {
             "mean": plain(value.mean),

@@ -42,9 +42,15 @@ def test_a_method_that_was_set_up_differently_is_another_one(tmp_path):
 
 
 def test_options_of_the_drop_in_make_no_other_methods_of_the_rest(tmp_path):
-    (study,) = studies([small(tmp_path / "a"), small(tmp_path / "b", seeds=(2,), options={"samuel_base": "sgd"})])
-    assert [(method.label, len(method.trials)) for method in study.methods] == [
-        ("SAMUEL (a)", 2), ("SAMUEL (b)", 1), ("Adam, cosine", 3),
+    methods = ["samuel", "samuel-linear", "adam/cosine"]
+    (study,) = studies(
+        [
+            small(tmp_path / "a", methods=methods),
+            small(tmp_path / "b", methods=methods, seeds=(2,), options={"samuel_base": "sgd"}),
+        ]
+    )
+    assert names(study) == [
+        ("samuel (a)", [0, 1]), ("samuel-linear", [0, 1, 2]), ("samuel (b)", [2]), ("adam/cosine", [0, 1, 2]),
     ]  # fmt: skip
 
 

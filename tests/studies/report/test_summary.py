@@ -224,14 +224,20 @@ def test_a_run_that_has_measured_nothing_has_a_table_without_numbers(tmp_path):
 
 
 def test_the_summary_for_machines_names_no_folders_of_this_one(tmp_path):
-    data, cache = "/home/somebody/data sets/cifar10.tar.xz", "/home/somebody"
-    folder = shift_run(tmp_path / "run", methods=["samuel"], seeds=(0,), options={"data": data, "cache": cache})
-    for file, entry in (("config.json", {"command": f"samuel run digits --data '{data}'"}), ("plan.json", {})):
+    data, cache = "/home/somebody/data sets/cifar10.tar.xz", "/c"
+    methods = ["samuel", "adam/cosine"]
+    folder = shift_run(tmp_path / "run", methods=methods, seeds=(0,), options={"data": data, "cache": cache})
+    for file, entry in (
+        ("config.json", {"command": f"samuel run digits --methods adam/cosine --cache /c --data '{data}'"}),
+        ("plan.json", {}),
+    ):
         told = json.loads((folder / file).read_text())
         told |= entry
         told.get("data", {})["source"] = data
         (folder / file).write_text(json.dumps(told))
     (study,) = summary.as_json([read(folder)])["studies"]
-    assert study["runs"][0]["command"] == "samuel run digits --data 'cifar10.tar.xz'"
+    command = "samuel run digits --methods adam/cosine --cache c --data 'cifar10.tar.xz'"
+    assert study["runs"][0]["command"] == command
+    assert [row["method"] for row in study["rows"]] == methods
     assert study["data"]["source"] == study["runs"][0]["options"]["data"] == "cifar10.tar.xz"
     assert "/home" not in json.dumps(study)
