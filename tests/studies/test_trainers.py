@@ -9,9 +9,16 @@ import pytest
 from samuel.studies.methods import Setup, method
 from samuel.studies.models import ConvNet, Task
 from samuel.studies.models.resnet import ResNet
+from tests.compiling import quickly
 
 TASK = Task(ResNet((1,), classes=3, width=4), np.zeros((1, 8, 8, 1), np.float32), 3)
-ROUNDS = 20
+ROUNDS = 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_quickly():
+    with quickly():
+        yield
 
 
 def batch(seed, size=24):

@@ -12,10 +12,17 @@ from jax.extend.core import jaxprs_in_params
 
 from samuel.studies.models import BiLSTM, Task
 from samuel.studies.models.lstm import both_ends
+from tests.compiling import quickly
 from tests.studies.models.plain_lstm import PlainBiLSTM, plain_ends
 
 NETWORK = BiLSTM(vocabulary=20, embedding=5, hidden=4)
 SENTENCES = np.array([[5, 7, 9, 2, 11], [6, 3, 8, 0, 0], [2, 0, 0, 0, 0], [0, 0, 0, 0, 0]], np.int32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_quickly():
+    with quickly():
+        yield
 
 
 def drawn(task):
