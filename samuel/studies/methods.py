@@ -3,6 +3,7 @@
 adam/cosine            a base and a schedule, at the study's rate for the pair
 adam/cosine@0.003      the same at another rate
 adagrad/step@1:0.1:0.01   a rate for each phase
+adam/cosine+average    the same training, judged at the average that SAMUEL would decide for
 prodigy                a learning-rate-free method at its defaults
 samuel                 SAMUEL, the drop-in as it comes: one gradient a step
 samuel-linear          the paper's algorithm (1 online, 2 offline) fed with one gradient a step
@@ -36,6 +37,7 @@ GROUPS = {
     "peers": tuple(optimizers.PEERS),
 }
 """Names that stand for several."""
+AVERAGED = "+average"
 SCHEDULE_LABELS = {
     "constant": "constant",
     "cosine": "cosine",
@@ -55,13 +57,15 @@ class Scheduled(NamedTuple):
     schedule: str
     rates: tuple[float, ...]
     """Empty unless the name gives some; one per phase for a step schedule."""
+    averaged: bool = False
+    """Whether the network is judged at an average of its parameters."""
 
 
 def parse(name: str) -> Scheduled | None:
     """What a name means: a base with a schedule, or None for a method that is known by its name.
 
     >>> parse("adam/cosine@0.003")
-    Scheduled(base='adam', schedule='cosine', rates=(0.003,))
+    Scheduled(base='adam', schedule='cosine', rates=(0.003,), averaged=False)
     >>> parse("adam/sine")
     Traceback (most recent call last):
         ...
@@ -73,7 +77,8 @@ linear, cosine-restarts, increasing, step
     if is_search(name):
         first_rates(name)
         return None
-    pair, at, written = name.partition("@")
+    plain = name.removesuffix(AVERAGED)
+    pair, at, written = plain.partition("@")
     base, slash, schedule = pair.partition("/")
     if not slash or base not in optimizers.BASES:
         known = [*SAMUELS, "search", *GROUPS, *optimizers.PEERS]
@@ -89,7 +94,7 @@ linear, cosine-restarts, increasing, step
         raise ValueError(f"method {name!r} needs a rate for each phase, such as {pair}@1:0.1:0.01")
     if schedule != "step" and len(rates) > 1:
         raise ValueError(f"method {name!r} has {len(rates)} rates: a {schedule} schedule takes one")
-    return Scheduled(base, schedule, rates)
+    return Scheduled(base, schedule, rates, averaged=plain != name)
 
 
 def is_search(name: str) -> bool:
@@ -211,16 +216,22 @@ def _scheduled(name: str, found: Scheduled, setup: Setup) -> Method:
         schedule = schedules.make(found.schedule, found.rates[0] if found.rates else known, setup.rounds)
 
     def trainer() -> Trainer:
-        key = ("scheduled", found.base)
+        key = ("scheduled", found.base, found.averaged)
         if key not in setup.compiled:
-            optimizer = optimizers.base(found.base, setup.weight_decay)
-            setup.compiled[key] = Compiled(setup.task, optimizer, scheduled=True)
+            optimizer, judged = optimizers.base(found.base, setup.weight_decay), {}
+            if found.averaged:
+                optimizer = optimizers.averaged(optimizer, setup.rounds)
+                judged = {"evaluate": optimizers.average_of, "pace": lambda state: state.clock.pace}
+            setup.compiled[key] = Compiled(setup.task, optimizer, scheduled=True, **judged)
         return Single(setup.compiled[key], schedule)
 
     label = f"{base.label}, {SCHEDULE_LABELS[found.schedule]}"
     if found.rates:
         label += " " + "/".join(f"{rate:g}" for rate in found.rates)
-    return Method(name, label, "baseline", f"{base.label}{base.told}, {schedule.describe()}.", trainer)
+    about = f"{base.label}{base.told}, {schedule.describe()}."
+    if found.averaged:
+        label, about = f"{label}, averaged", f"{about} Judged at the average that SAMUEL would decide for."
+    return Method(name, label, "baseline", about, trainer)
 
 
 def _peer(name: str, setup: Setup) -> Method:

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import optax
 
 from samuel.core.options import one_of
+from samuel.core.rays import RaysState
+from samuel.core.rules import follow
 
 Tree = Any
 
@@ -241,6 +243,55 @@ def base(name: str, weight_decay: float = 0.0, clip: float | None = None) -> opt
     if weight_decay:
         before.append(optax.add_decayed_weights(weight_decay))
     return optax.chain(*before, made) if before else made
+
+
+class AveragedState(NamedTuple):
+    """State of an optimizer whose parameters are averaged as SAMUEL's are."""
+
+    inner: Any
+    clock: RaysState
+    """Of SAMUEL's rule with a single rate: when its average begins anew, and the pace of it."""
+    mean: Tree
+    """The average without the last step, which is not known until the next."""
+
+
+def averaged(inner: optax.GradientTransformation, rounds: int) -> optax.GradientTransformationExtraArgs:
+    """An optimizer, with the average of its parameters beside it that SAMUEL would decide for.
+
+    It changes no step. Comparing it with SAMUEL tells what is the rate's merit and what is the average's.
+
+    Args:
+        inner: the optimizer.
+        rounds: the length of the run, which SAMUEL is told, too.
+
+    >>> optimizer = averaged(optax.identity(), rounds=10)
+    >>> params = jnp.array([4.0])
+    >>> state = optimizer.init(params)
+    >>> for _ in range(2):
+    ...     direction, state = optimizer.update(params, state, params)
+    ...     params = params - 0.5 * direction
+    >>> params.tolist(), round(average_of(state, params).item(), 3)  # 4, 2 and 1, the last with 9 / 11 of the weight
+    ([1.0], 1.218)
+    """
+    stepping, rays = optax.with_extra_args_support(inner), follow("samuel", (1.0,), horizon=rounds)
+    products = len(rays.moving) + len(rays.kept)
+
+    def init(params: Tree) -> AveragedState:
+        return AveragedState(stepping.init(params), rays.start(jnp.zeros(())), jax.tree.map(jnp.copy, params))
+
+    def update(updates: Tree, state: AveragedState, params: Tree = None, **extra: Any) -> tuple[Tree, AveragedState]:
+        mean = average_of(state, params)
+        square = optax.tree.norm(updates, squared=True).astype(jnp.float32)
+        clock, _ = rays.advance(state.clock, jnp.append(jnp.zeros(products), square))
+        directions, after = stepping.update(updates, state.inner, params, **extra)
+        return directions, AveragedState(after, clock, mean)
+
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def average_of(state: AveragedState, params: Tree) -> Tree:
+    """The average, from the state and the parameters after the last step."""
+    return optax.incremental_update(params, state.mean, state.clock.pace)
 
 
 @dataclass(frozen=True)

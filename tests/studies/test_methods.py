@@ -132,6 +132,7 @@ def test_every_method_says_what_it_is(name, setup):
 def test_names_say_base_schedule_and_rates():
     assert parse("adam/cosine") == Scheduled("adam", "cosine", ())
     assert parse("adagrad/step@1:0.1:0.01") == Scheduled("adagrad", "step", (1.0, 0.1, 0.01))
+    assert parse("adamw/linear@1e+0+average") == Scheduled("adamw", "linear", (1.0,), averaged=True)
     assert parse("prodigy") is parse("search") is parse("search@0.1:1") is parse("samuel-full") is None
 
 
@@ -150,6 +151,8 @@ def test_names_say_base_schedule_and_rates():
         ("search@", "'search@' has no positive rate after the @"),
         ("search@0.1:0.1", "'search@0.1:0.1' names a rate twice"),
         ("searches", "'searches' is not known"),
+        ("adam/cosine+mean", "'adam/cosine\\+mean' has an unknown schedule"),
+        ("prodigy+average", "'prodigy\\+average' is not known"),
     ],
 )
 def test_a_name_that_means_nothing_is_refused_with_what_would(name, message):

@@ -47,8 +47,9 @@ def weighed(values, weights):
     return jax.tree.map(lambda *leaves: np.tensordot(weights, np.stack(leaves), 1).astype(np.float32), *values)
 
 
-def test_samuel_is_judged_at_its_decision_with_statistics_averaged_alike():
-    trainer, state, seen = path("samuel")
+@pytest.mark.parametrize("name", ["samuel", "adam/constant+average"])
+def test_an_average_is_judged_with_statistics_averaged_alike(name):
+    trainer, state, seen = path(name)
     # The n-th of the parameters after the start, which is the 0-th, has pace 9 / (n + 9) in the average.
     start = jax.device_get(trainer.init(jax.random.key(0)))
     values, weights = [(start.params, start.model_state), *seen], [1.0]
@@ -78,6 +79,11 @@ def test_schedule_free_is_judged_with_statistics_of_its_average_on_the_latest_ba
     losses = optax.softmax_cross_entropy_with_integer_labels(TASK.outputs(params, statistics, images), labels)
     assert float(score.loss) == pytest.approx(float(losses.mean()), rel=1e-5)
     assert abs(float(score.loss) - float(trainer.score(state, [(images, labels, jnp.ones(200))]).loss)) > 1e-3
+
+
+def test_a_method_that_is_judged_at_its_average_trains_as_it_does_without():
+    averaged, plain = (path(name)[2] for name in ("adam/constant+average", "adam/constant"))
+    jax.tree.map(np.testing.assert_array_equal, averaged, plain)
 
 
 def test_without_batch_statistics_there_are_none_to_renew():
