@@ -103,6 +103,8 @@ class Optimizer:
             made: Any = sj.samuel(**options)
             self.facts = lambda state: {"rate": float(sj.learning_rate(state)), "shifts": int(sj.shifts(state))}
         else:
+            if run["method"].endswith(methods.AVERAGED):
+                raise ValueError(f'{run["method"]!r}: leave {methods.AVERAGED} out, and give "averages": true')
             found = methods.parse(run["method"])
             if found is None:
                 peer = optimizers.peer(run["method"])

@@ -38,6 +38,7 @@ GROUPS = {
 }
 """Names that stand for several."""
 AVERAGED = "+average"
+"""What the name of a method ends with that is judged at an average."""
 SCHEDULE_LABELS = {
     "constant": "constant",
     "cosine": "cosine",
