@@ -182,6 +182,15 @@ def main() -> None:
     print(f"{'':44s} {'step':>8s} {'ratio':>6s} {'alone':>8s} {'copy':>8s} {'ratio':>6s} {'copies':>7s}")
 
     rows: list[dict[str, Any]] = []
+    facts = {
+        "command": "python benchmarks/dropin.py --json results/dropin.json",
+        "device": device,
+        "date": datetime.date.today().isoformat(),
+        "jax": jax.__version__,
+        "parameters": parameters,
+        "batch": batch,
+        "copy_TB_per_s": rate / 1e9,
+    }
     for name, (plain, tx) in optimizers().items():
         if arguments.only not in name and name not in ("adam", "adagrad"):
             continue
@@ -220,17 +229,8 @@ def main() -> None:
             f"{row['copies']:7.2f}",
             flush=True,
         )
-    if arguments.json:
-        facts = {
-            "command": "python benchmarks/dropin.py --json results/dropin.json",
-            "device": device,
-            "date": datetime.date.today().isoformat(),
-            "jax": jax.__version__,
-            "parameters": parameters,
-            "batch": batch,
-            "copy_TB_per_s": rate / 1e9,
-        }
-        arguments.json.write_text(json.dumps(facts | {"optimizers": rows}, indent=1) + "\n")
+        if arguments.json:  # after every row: compiling takes minutes, and a stop should lose one row at most
+            arguments.json.write_text(json.dumps(facts | {"optimizers": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
