@@ -13,6 +13,7 @@ import argparse
 import datetime
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -183,7 +184,7 @@ def main() -> None:
 
     rows: list[dict[str, Any]] = []
     facts = {
-        "command": "python benchmarks/dropin.py --json results/dropin.json",
+        "command": " ".join(["python benchmarks/dropin.py", *sys.argv[1:]]),
         "device": device,
         "date": datetime.date.today().isoformat(),
         "jax": jax.__version__,
@@ -191,6 +192,8 @@ def main() -> None:
         "batch": batch,
         "copy_TB_per_s": rate / 1e9,
     }
+    # Compiling takes minutes: what is measured before a stop stays in a file beside the one asked for.
+    part = arguments.json and arguments.json.with_name(f"{arguments.json.name}.part")
     for name, (plain, tx) in optimizers().items():
         if arguments.only not in name and name not in ("adam", "adagrad"):
             continue
@@ -229,8 +232,10 @@ def main() -> None:
             f"{row['copies']:7.2f}",
             flush=True,
         )
-        if arguments.json:  # after every row: compiling takes minutes, and a stop should lose one row at most
-            arguments.json.write_text(json.dumps(facts | {"optimizers": rows}, indent=1) + "\n")
+        if part:
+            part.write_text(json.dumps(facts | {"optimizers": rows}, indent=1) + "\n")
+    if part:
+        part.replace(arguments.json)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def test_a_step_never_waits_for_the_device(name):
 
 def normed(device):
     torch.manual_seed(0)
-    # A bias before the norm has no gradient but what is rounded, and Adam would make steps of it: another on each side.
+    # No bias before the norm: its gradient is 0 up to rounding, Adam makes full steps of that, and devices round apart.
     first = torch.nn.Linear(8, 16, bias=False)
     return torch.nn.Sequential(first, torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1)).to(device)
 
