@@ -27,6 +27,8 @@ from samuel.jax.population import Tree, choose, is_float, only_if, row, usable, 
 EXPERTS = "experts"
 DATA = "data"
 PLACEMENTS = ("map", "scan", "shard")
+ASKED_TOGETHER = 25
+"""So many members at most answer a question at once: a batch to test with may be many times one to train with."""
 
 
 def placed(
@@ -79,7 +81,12 @@ class Placement:
 
     def ask(self, question: Callable[[Tree], Tree], members: Tree) -> Tree:
         """`question(member)` of every member; nobody changes."""
-        return jax.vmap(question)(members) if self.order == "map" else jax.lax.map(question, members)
+        if self.order == "scan":
+            return jax.lax.map(question, members)
+        count = jax.tree.leaves(members)[0].shape[0]
+        if count <= ASKED_TOGETHER:
+            return jax.vmap(question)(members)
+        return jax.lax.map(question, members, batch_size=ASKED_TOGETHER)
 
     def gather(self, values: jax.Array) -> jax.Array:
         """One value per member, of all members."""
