@@ -126,6 +126,22 @@ def test_one_after_another_needs_no_second_copy_of_the_experts():
     assert memory.temp_size_in_bytes < 4 * member
 
 
+def test_questions_to_many_members_take_no_more_room_than_to_a_few():
+    """An exam's batch is large: 125 networks that answer at once would need room that training never needed."""
+    batch = jnp.linspace(0.0, 1.0, 100_000)
+
+    def question(member):
+        return jnp.sum(jnp.sin(member * batch))
+
+    def room(count):
+        members = jnp.linspace(0.1, 1.0, count)
+        compiled = jax.jit(lambda members: placed("map").ask(question, members)).lower(members).compile()
+        np.testing.assert_allclose(compiled(members), [question(member) for member in members], rtol=1e-4)
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert room(132) < 1.5 * room(25)
+
+
 def test_a_batch_that_does_not_divide_by_the_devices_is_refused(eight_devices):
     assert "batch[0] of shape (15, 4) cannot be split over 2 devices" in str(eight_devices["['refused']"])
 

@@ -106,28 +106,6 @@ def test_questions_are_answered_for_every_network():
     np.testing.assert_allclose(answers, expected, rtol=1e-5)
 
 
-def test_questions_to_many_networks_take_no_more_room_than_to_a_few():
-    """An exam's batch is large: 125 networks that answer at once would need room that training never needed."""
-
-    def question(params, seen, batch):
-        return jnp.sum(jnp.sin(params * batch))
-
-    def room(first, second):
-        rates = np.geomspace(1e-3, 1.0, first * second).reshape(first, second)
-        sweep = Sweep(lambda p, state, batch, key: ((p - batch) ** 2, state), "sgd", (rates[:, 0], rates[0]), (1,))
-        state = sweep.init(1.0)
-        for _ in range(2):
-            state, _ = sweep.step(state, 0.5)
-        answers = sweep.ask(state, question, batch)
-        expected = [question(*sweep.network(state, place), batch) for place in range(first * second)]
-        np.testing.assert_allclose(answers, expected, rtol=1e-4)
-        compiled = sweep._questions[question, 1].lower(state.members, batch).compile()
-        return compiled.memory_analysis().temp_size_in_bytes
-
-    batch = jnp.linspace(0.0, 1.0, 100_000)
-    assert room(11, 12) < 1.5 * room(5, 5)
-
-
 def test_a_schedule_that_diverges_leaves_the_others_alone():
     sweep = Sweep(lambda p, state, batch, key: ((p - batch) ** 2, state), "sgd", ((0.1, 1e30),))
     state = sweep.init(1.0)
