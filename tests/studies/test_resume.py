@@ -115,7 +115,7 @@ def test_digits_runs_whole_and_comes_out_the_same_however_often_it_is_ended(star
 
 
 def test_the_offline_study_comes_out_the_same_however_often_it_is_ended(start, tmp_path_factory):
-    words = ("digits-offline",)
+    words = ("digits-offline", "--scale", 0.3)
     folder = tmp_path_factory.getbasetemp() / "offline"
     found = json.loads(finished(start("run", *words, "--out", folder, "--json")))
     assert found
