@@ -1,0 +1,86 @@
+"""Search the learning rates of the twelve baselines of a shift, each from the paper's rate upwards or downwards.
+
+    python benchmarks/shift_rates.py FOLDER --scale 0.0625 --windows 100 --data cifar10-jpeg.tar.xz --device gpu
+
+Options that are not this script's go to `samuel run shift`. Three rates are trained: a third of the paper's, the
+paper's and three times it. While the best of them is at the edge, the next one beyond it is trained too, up to five in
+all. The best has the highest mean of the study's columns. The seed is 100, which the study itself does not use. Every
+baseline is a search of its own: on a large GPU run several of these, with `--baselines` each. Started again, it goes on
+where it was stopped; `samuel report FOLDER/*/` makes a page of all runs.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from samuel.studies.report import summary
+from samuel.studies.report.reading import read
+from samuel.studies.schedules import BASELINES
+from samuel.studies.shift import DIGITS_RATES
+
+FACTORS = (1 / 100, 1 / 30, 1 / 10, 1 / 3, 1, 3, 10, 30, 100)
+PAPERS = FACTORS.index(1)
+MOST = 5
+"""Rates tried for each baseline."""
+
+
+def train(folder, study, methods, options):
+    """Train one run, or what is missing of it; the mean of its columns for each method, -inf if it diverged."""
+    if folder.exists():
+        command = ["resume", str(folder)]
+    else:
+        command = ["run", study, *options, "--methods", ",".join(methods), "-o", str(folder)]
+        command += ["--first-seed", "100", "--seeds", "1"]
+    subprocess.run([sys.executable, "-m", "samuel", *command], check=True)
+    (found,) = summary.as_json([read(folder)])["studies"]
+    means = {}
+    for row in found["rows"]:
+        values = [value["mean"] for value in row["values"].values()]
+        means[row["method"]] = -np.inf if None in values else float(np.mean(values))
+    return means
+
+
+def search(folder, study, baseline, paper, options):
+    """The best rate of a baseline, and what each that was tried came to."""
+    scores = {}
+
+    def name(place):
+        return f"{baseline}@{float(f'{paper * FACTORS[place]:.3g}'):g}"
+
+    def measure(places):
+        part = folder / f"{baseline.replace('/', '-')}-{len(scores)}"
+        means = train(part, study, [name(place) for place in places], options)
+        scores.update({place: means[name(place)] for place in places})
+
+    measure([PAPERS - 1, PAPERS, PAPERS + 1])
+    while len(scores) < MOST:
+        best = max(scores, key=scores.get)
+        if best not in (min(scores), max(scores)):
+            break
+        measure([best + (1 if best == max(scores) else -1)])
+    return name(max(scores, key=scores.get)), {name(place): scores[place] for place in sorted(scores)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where the runs go")
+    parser.add_argument("--study", default="shift", choices=("shift", "digits"))
+    parser.add_argument("--baselines", help="which, comma-separated (all twelve if not given)")
+    options, rest = parser.parse_known_args()
+    papers = {"/".join(pair): rate for pair, rate in (DIGITS_RATES if options.study == "digits" else BASELINES).items()}
+    names = options.baselines.split(",") if options.baselines else list(papers)
+    if strange := [name for name in names if name not in papers]:
+        parser.error(f"--baselines must be some of {', '.join(papers)}; got {', '.join(strange)}")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for baseline in names:
+        best, tried = search(options.folder, options.study, baseline, papers[baseline], rest)
+        print(f"{best} is best: " + ", ".join(f"{name} {100 * mean:.2f}" for name, mean in tried.items()), flush=True)
+    print(f"samuel report {shlex.quote(str(options.folder))}/*/")
+
+
+if __name__ == "__main__":
+    main()
