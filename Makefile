@@ -43,7 +43,7 @@ docs: $(DEV) ## build the documentation into site/
 	$(PY) -m mkdocs build --strict
 	@echo "The documentation is in site/index.html"
 
-# short_runs.py wants a plan of what to run.
+# short_runs.py wants a plan of what to run, and shift_rates.py data.
 bench: $(DEV) ## run the benchmarks (ratios within one run, not absolute times)
 	@set -e; for file in $(filter-out benchmarks/short_runs.py benchmarks/shift_rates.py, $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PY) "$$file"; done
 
