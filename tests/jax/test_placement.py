@@ -44,6 +44,7 @@ def run_processes(results, processes, devices):
         port = free.getsockname()[1]
     # What is compiled quickly runs slowly, which is right here.
     flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     started = []
     try:
