@@ -18,10 +18,6 @@ export NO_MKDOCS_2_WARNING := 1
 # pyright prints a notice on every run when a newer release exists.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-# For the tests: a thread for each of the jobs, and XLA's older code generator, which takes half as long. Most of the
-# tests' time goes into compiling programs that run for milliseconds.
-QUICKLY := --xla_cpu_use_fusion_emitters=false
-
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types docs bench clean
 
@@ -31,9 +27,11 @@ help: ## show this list
 demo: $(SMALL) ## run the demonstration and write its report
 	$(BIN)/samuel demo
 
+# A thread for each of the jobs, and XLA's older code generator, which takes half as long: most of the tests' time goes
+# into compiling programs that run for milliseconds.
 test: $(DEV) ## everything that must pass: lint, types, docs and tests
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync lint types docs
-	OMP_NUM_THREADS=1 XLA_FLAGS="$(QUICKLY) $(XLA_FLAGS)" $(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false $(XLA_FLAGS)" $(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
 
 lint: $(DEV) ## style, formatting, and the direction of imports
 	$(BIN)/ruff check .

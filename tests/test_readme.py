@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from samuel.studies.methods import expand
+from samuel.studies.report.summary import ordinal
 from samuel.studies.schedules import BASELINES
 
 ROOT = Path(__file__).parents[1]
@@ -174,12 +175,5 @@ def test_the_table_of_offline_studies():
                 assert (accuracy, rank) == ("", ""), (label, name)
                 continue
             assert accuracy == written(row["values"]["last_accuracy"], 2), (label, name)
-            assert rank == ordinal(row.get("rank_by_last")), (label, name)
-
-
-def ordinal(number):
-    """A place as README writes it; nothing for those that have none."""
-    if number is None:
-        return ""
-    teens = 10 < number % 100 < 14
-    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+            place_among = row.get("rank_by_last")
+            assert rank == (ordinal(place_among) if place_among else ""), (label, name)

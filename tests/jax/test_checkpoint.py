@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from samuel.jax import decision, samuel
 from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint, ForeignCheckpoint
+from tests.compiling import xla_flags
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = Path(__file__).parent / "processes"
@@ -314,7 +315,7 @@ def test_two_processes_save_and_restore_one_sharded_state(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    flags = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"}
+    flags = {"XLA_FLAGS": xla_flags("--xla_force_host_platform_device_count=2")}
     command = [sys.executable, "-W", "error", PROCESSES / "share_checkpoint.py", tmp_path / "run", str(port)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": ENVIRONMENT | flags}
     processes = [subprocess.Popen([*command, str(index)], **pipes) for index in range(2)]

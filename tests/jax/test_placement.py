@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from samuel.core import Fixed, Geometric
 from samuel.jax.experts import Experts
 from samuel.jax.placement import placed
+from tests.compiling import xla_flags
 from tests.jax.processes import spread
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +44,7 @@ def run_processes(results, processes, devices):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     # What is compiled quickly runs slowly, which is right here.
-    flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+    flags = xla_flags(f"--xla_force_host_platform_device_count={devices}", "--xla_backend_optimization_level=0")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     started = []
     try:

@@ -32,6 +32,7 @@ from samuel.jax import (
     shifts,
     weights,
 )
+from tests.compiling import xla_flags
 
 ROOT = Path(__file__).parents[2]
 RULES = ("samuel", "levels", "theorem", "R", "K", "Kr")
@@ -732,7 +733,7 @@ def _check_placement(kind, optimizer):
 
 
 def test_parameters_spread_over_devices_stay_where_they_are_and_so_does_the_state():
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    flags = xla_flags("--xla_force_host_platform_device_count=8")
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
     code = "from tests.jax.test_transform import train_over_devices; train_over_devices()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -1,7 +1,5 @@
 """What the trainers of single networks judge: the parameters to use, with the batch statistics that belong to them."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,9 +82,9 @@ def test_schedule_free_is_judged_with_statistics_of_its_average_on_the_latest_ba
 
 
 def test_a_method_that_is_judged_at_its_average_trains_as_it_does_without():
-    averaged, plain = (path(name)[2] for name in ("adam/constant+average", "adam/constant"))
-    # They are two programs, whose compilers may round differently.
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7), averaged, plain)
+    with jax.disable_jit():  # two programs may be rounded differently; one operation after another is the same in both
+        averaged, plain = (path(name)[2] for name in ("adam/constant+average", "adam/constant"))
+    jax.tree.map(np.testing.assert_array_equal, averaged, plain)
 
 
 def test_without_batch_statistics_there_are_none_to_renew():
