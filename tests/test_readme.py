@@ -19,6 +19,7 @@ ROWS = {
     "best of the 125, known in hindsight": "search:best",
     "median of them": "search:median",
     "AdaGrad, cosine": "adagrad/cosine",
+    "AdaGrad, warm-up to 1.5 and cosine": "adagrad/warmup-cosine@1.5",
     "Adam, constant": "adam/constant",
     "Adam, warm-up and cosine": "adam/warmup-cosine",
     "one of them, Adam with warm-up and cosine": "adam/warmup-cosine",
@@ -27,10 +28,11 @@ ROWS = {
     "Adam, warm-up cosine at the usual 0.001": "adam/warmup-cosine",
     "AdamW 0.005, warm-up and cosine, weight decay 0.3": "adamw/warmup-cosine@0.005",
     "AdamW 0.01, linear, weight decay 0.3, SAMUEL's average": "adamw/linear@0.01+average",
-    "AdamW, linear from 0.01 (Imagenette 0.001), weight decay 0.3, SAMUEL's average": (
-        "adamw/linear@0.01+average",
-        "adamw/linear@0.001+average",
-    ),
+    "AdamW, linear from 0.01 (Imagenette 0.003, SST-2 0.001), weight decay 0.3, SAMUEL's average": {
+        "cifar10_25_epochs": "adamw/linear@0.01+average",
+        "imagenette": "adamw/linear@0.003+average",
+        "sst2": "adamw/linear@0.001+average",
+    },
     "D-Adapt AdamW": "dadapt-adamw",
     "DoG": "dog",
     "Mechanic": "mechanic",
@@ -38,23 +40,33 @@ ROWS = {
     "Prodigy": "prodigy",
     "Schedule-Free AdamW": "schedule-free",
 }
-"""What README calls a method, and what the files call it; the first of several that a file has."""
+"""What README calls a method, and what the files call it, or each of them."""
 TWELVE = set(expand(["baselines"]))
 SEARCHED = {
     "adam/constant@0.003",
     "adam/cosine@0.03",
     "adam/warmup-cosine@0.05",
+    "adam/exponential@0.05",
     "adagrad/constant@0.6",
+    "adagrad/cosine@0.6",
     "adagrad/warmup-cosine@1.5",
     "sgd/constant@1.5",
+    "sgd/cosine@0.9",
     "sgd/warmup-cosine@5",
+    "sgd/exponential@6",
 }
-"""Of those of the twelve that were trained with it, the rate that shift_rates.json finds best."""
+"""With the rate that shift_rates.json finds best, where that is not the paper's."""
 LEFT_OUT = {
     "shift_full": set(),
     "shift_quarter": TWELVE | SEARCHED,
     "cifar10_25_epochs": {"search:worst", "adamw/warmup-cosine@0.005+average"},
-    "imagenette": {"search:worst", "nesterov/step@0.02:0.08:0.008", "nesterov/step@0.01:0.04:0.008"},
+    "imagenette": {
+        "search:worst",
+        "nesterov/step@0.02:0.08:0.008",
+        "nesterov/step@0.01:0.04:0.008",
+        "adamw/linear@0.001+average",
+        "adamw/linear@0.01+average",
+    },
     "sst2": {"search:worst"},
 }
 """What the files have and the tables need not: nobody who does well is forgotten by accident."""
@@ -102,8 +114,8 @@ def mean_of(name, key, label):
 def found(name, label):
     """The row of a file that README's label means, None if the file has none."""
     assert label in ROWS, f"README has a row {label!r} that this test does not know: add it to ROWS"
-    methods = ROWS[label] if isinstance(ROWS[label], tuple) else (ROWS[label],)
-    return next((results(name)[method] for method in methods if method in results(name)), None)
+    method = ROWS[label] if isinstance(ROWS[label], str) else ROWS[label][name]
+    return results(name).get(method)
 
 
 def check_none_is_missing(name, labels):
@@ -131,7 +143,8 @@ def test_the_tables_of_the_shift(text, name):
         if label in SEVERAL:
             rows = [results(name)[method]["values"] for method in SEVERAL[label]]
             assert cells[:5] == [f"{max(100 * row[key]['mean'] for row in rows):.1f}" for key in SHIFT], label
-            seeds = min(len(row[key]["seeds"]) for row in rows for key in SHIFT)
+            counts = {len(row[key]["seeds"]) for row in rows for key in SHIFT}
+            seeds = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
         else:
             row = found(name, label)
             assert row is not None, f"{name}.json has no {label!r}"
@@ -149,18 +162,18 @@ def test_what_is_said_of_the_searched_rates():
     best = {baseline: max(rates, key=rates.get) for baseline, rates in tried.items()}
     times = {"/".join(pair): round(best["/".join(pair)] / rate) for pair, rate in BASELINES.items()}
     others = {baseline for baseline in TWELVE if times[baseline] != 1}
-    assert {f"{baseline}@{best[baseline]:g}" for baseline in others} >= SEARCHED
+    assert {f"{baseline}@{best[baseline]:g}" for baseline in others} == SEARCHED
     assert sum(best[baseline] in (min(rates), max(rates)) for baseline, rates in tried.items()) == 1
     quarter = {method: row["values"] for method, row in results("shift_quarter").items()}
     better = [
         method
         for method in SEARCHED
-        if all(quarter[method][key]["mean"] > quarter[method.partition("@")[0]][key]["seeds"][0] for key in SHIFT)
+        if all(quarter[method][key]["seeds"][0] > quarter[method.partition("@")[0]][key]["seeds"][0] for key in SHIFT)
     ]
     least, most = min(times[baseline] for baseline in others), max(times.values())
     readme = (ROOT / "README.md").read_text()
     assert f"{len(others)} of the 12 do best there with {least} to {most} times the paper's rate, one of them" in readme
-    assert f"{len(SEARCHED)} of the {len(others)} were trained at a quarter, one seed: {len(better)} are" in readme
+    assert f"The {len(others)} were trained at a quarter: with the first seed {len(better)} are" in readme
 
 
 def test_the_table_of_offline_studies():
