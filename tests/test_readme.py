@@ -195,11 +195,11 @@ def test_what_the_first_screen_says_in_words():
         f"{max(others):.0f} %; ahead of all four in all five columns",
         f"D-Adapt AdamW is {after['dadapt-adamw'] - ours:.1f} points ahead and Adam at a constant 0.003 "
         f"{ours - after['adam/constant@0.003']:.1f} points behind",
-        f"SAMUEL is {('first', 'second', 'third', 'fourth')[place - 1]} of {len(after)} by the mean, "
+        f"SAMUEL is {ordinal(place)} of {len(after)} by the mean, "
         f"{after['dadapt-adamw'] - ours:.2f} points behind D-Adapt and "
         f"{after['adamw/linear@0.01+average'] - ours:.2f} behind AdamW with SAMUEL's average",
         f"AdamW at 0.001, 0.003 and 0.01 ends at {adamw[0]:.1f}, {adamw[1]:.1f} and {adamw[2]:.1f} %",
-        f"more than one seed of {('eight', 'nine', 'ten')[searched.count(1) - 8]} of the searched rates",
+        f"more than one seed of {searched.count(1)} of the searched rates",
     ):
         assert said in readme
     assert len(others) == 4
