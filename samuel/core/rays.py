@@ -65,6 +65,10 @@ LATE = 0.05
 """In this last part of a block whose end is known, a gradient out of proportion is let pass."""
 FADING = 1.5
 """With `settle`, what a block learns about rates in its round `n` counts `(1 + n / settle) ** -FADING`."""
+PATIENT = 1.5
+"""With `patience`, what speaks for smaller rates in round `n` of a block counts `PATIENT * n / (n + patience)`."""
+GROWN = 2.0
+"""With `patience`, a gradient whose square is more than this many times the mean so far is heard at once."""
 KEPT = 0.5
 """When everything restarts, the long slot keeps this part of what it knew about the rates; after an alarm, all."""
 _ROUNDINGS = 64
@@ -185,6 +189,7 @@ class Rays:
     collapse: float | None = None
     alarm: float | None = None
     settle: float | None = None
+    patience: float | None = None
     average: float = 0.0
     weight_decay: float = 0.0
     base_state: Literal["shared", "slots"] = "shared"
@@ -355,7 +360,7 @@ class Rays:
 
         gains, actual = self._gains(p, long, y, dots)
         judged_by = state.weights.bound
-        weights, used, unit = self._judge(state, gains)
+        weights, used, unit = self._judge(state, gains, gradient_square)
         square, count = state.square + gains**2, state.count + 1
         ledger = certificate.enter(state.ledger, actual, used, judged_by)
 
@@ -467,7 +472,7 @@ class Rays:
         gains = xp.where(abs(gains) > noise, gains, 0.0)  # and where no number is left, there is nothing to judge by
         return gains, decision - positions
 
-    def _judge(self, state: RaysState, gains: Array) -> tuple[mw.Weights, Array, Array]:
+    def _judge(self, state: RaysState, gains: Array, gradient_square: Array) -> tuple[mw.Weights, Array, Array]:
         """The weights after the round, the gains they were updated with, and the unit of those."""
         xp = namespace(gains)
         if self.scale == "rms":
@@ -476,6 +481,8 @@ class Rays:
             used = xp.clip(relative, -1.0, 1.0)
             if not _is_off(self.settle):
                 used = used * self._fading(state.count)[:, None]
+            if not _is_off(self.patience):
+                used = xp.clip(used * self._heard(state, gains, gradient_square)[:, None], -1.0, 1.0)
             weights, _ = mw.judge(state.weights, used)
             return weights, used, unit
         weights, judged = mw.judge(state.weights, gains)
@@ -490,6 +497,19 @@ class Rays:
         xp = namespace(count)
         settle = xp.zeros_like(count) + self.settle
         return xp.where(settle > 0, (1 + count / xp.where(settle > 0, settle, 1.0)) ** -FADING, 1.0)
+
+    def _heard(self, state: RaysState, gains: Array, gradient_square: Array) -> Array:
+        """How much of a block's round is heard: all that speaks for larger rates, at first little that does not.
+
+        All of it where the gradient has grown, because then steps are too large indeed; and after a shift, because what
+        is known about rates is then no longer a guess.
+        """
+        xp = namespace(gains)
+        rounds = state.count + 1
+        for_smaller = gains[:, 0] > gains[:, -1]  # the gains of a block are linear in the rate
+        grown = ~(gradient_square * xp.astype(state.since, gains.dtype) <= GROWN * state.gradient_square)
+        slowly = for_smaller & ~grown & (state.shifts == 0) & (self.patience > 0)
+        return xp.where(slowly, PATIENT * rounds / (rounds + self.patience), 1.0)
 
     def _unit(self, square: Array, count: Array) -> Array:
         """What gains are divided by: some times the root mean square of each expert's own, over its block."""
@@ -570,9 +590,10 @@ class Rays:
         it.
         """
         xp = namespace(square)
+        counted = xp.where(square < math.inf, square, xp.zeros_like(square))
         if self.alarm is None or _is_off(self.alarm):
             no = xp.zeros_like(state.alarmed)
-            return no, no, xp.zeros_like(square), state.recent_square
+            return no, no, counted, state.recent_square
         since = xp.astype(state.since, square.dtype)
         mean = state.gradient_square / xp.where(since > 0, since, xp.ones_like(since))
         usual = xp.where(mean > state.recent_square, mean, state.recent_square)
@@ -580,7 +601,6 @@ class Rays:
         watching = (state.since >= SETTLED) & (since <= (1 - LATE) * state.length) & (self.alarm > 0)
         # Where no number is left (neither comparison holds), there is nothing to learn.
         alarmed = watching & (square > self.alarm * usual)
-        counted = xp.where(square < math.inf, square, xp.zeros_like(square))
         in_proportion = xp.where(alarmed, self.alarm * usual, counted)
         newest = 1 / (since + 1)
         newest = xp.where(newest > 1 - SLOW, newest, xp.zeros_like(newest) + (1 - SLOW))
@@ -782,13 +802,13 @@ def _check(rays: Rays) -> None:
             _between(name, getattr(rays, name), 0.0, 1.0, low_included=True)
     if not _is_off(rays.alarm):
         _between("alarm", rays.alarm, 1.0, math.inf)
-    if not _is_off(rays.settle):
-        _between("settle", rays.settle, 0.0, math.inf)
-        if rays.scale != "rms":
-            raise ValueError(
-                f"settle lets gains count less and less, which only scale='rms' allows, got scale={rays.scale!r}; "
-                "leave settle out"
-            )
+    for name, does in (("settle", "lets gains count less and less"), ("patience", "lets some gains count less")):
+        if not _is_off(getattr(rays, name)):
+            _between(name, getattr(rays, name), 0.0, math.inf)
+            if rays.scale != "rms":
+                raise ValueError(
+                    f"{name} {does}, which only scale='rms' allows, got scale={rays.scale!r}; leave {name} out"
+                )
     _between("average", rays.average, 0.0, math.inf, low_included=True)
     _between("weight_decay", rays.weight_decay, 0.0, math.inf, low_included=True)
     if not _is_off(rays.takeover) and not isinstance(rays.cover, Watched):

@@ -13,8 +13,11 @@ from samuel.core.cover import Anytime, Watched
 from samuel.core.options import one_of
 from samuel.core.rays import Rays
 
+_SAMUEL = {"cover": Watched(short=0), "lag": 0.5, "settle": 100.0, "alarm": 10.0, "average": 8.0}
+
 RULES: dict[str, dict[str, Any]] = {
-    "samuel": {"cover": Watched(short=0), "lag": 0.5, "settle": 100.0, "alarm": 10.0, "average": 8.0},
+    "samuel": _SAMUEL,
+    "patient": _SAMUEL | {"patience": 100.0},
     "R": {"cover": Watched(short=0), "decay": "linear"},
     "K": {"cover": Watched(shortest=32, short=3), "decay": "linear", "short_rates": "above", "takeover": 0.8},
     "Kr": {
@@ -69,7 +72,8 @@ def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:
 def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str | None = None, **options: Any) -> Rays:
     """The rays of a ready rule; options that are not None override it.
 
-    The rule "samuel" lets rates fall linearly to 0 where the horizon is known; where it is not, as the root of time.
+    The rules "samuel" and "patient" let rates fall linearly to 0 where the horizon is known; where it is not, as the
+    root of time.
 
     Args:
         rule: its name.
@@ -83,7 +87,7 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     one_of("rule", rule, tuple(RULES))
     traits = ANY_BASE if base is None else TRAITS[base]
     defaults: dict[str, Any] = {}
-    if rule == "samuel":
+    if rule in ("samuel", "patient"):
         defaults = {"decay": "linear" if options.get("horizon") is not None else "sqrt"}
     if rule in ("levels", "theorem") and not traits.forgets:
         defaults["base_state"] = "slots"
@@ -91,7 +95,8 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     chosen = RULES[rule] | defaults | given
     if not isinstance(chosen["cover"], Watched) and "takeover" not in given:
         chosen.pop("takeover", None)  # there is no long block to take over from
-    if chosen.get("scale", "rms") != "rms" and "settle" not in given:
-        chosen.pop("settle", None)  # only gains in units of their own size may fade
+    for name in ("settle", "patience"):
+        if chosen.get("scale", "rms") != "rms" and name not in given:
+            chosen.pop(name, None)  # only gains in units of their own size may be weighed by anything else
     rates = usual_rates(*traits.decades) if learning_rates is None else learning_rates
     return Rays(learning_rates=rates, **chosen)

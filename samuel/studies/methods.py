@@ -299,8 +299,10 @@ def _drop_in(setup: Setup) -> Method:
     if decay is None:
         decay = optimizers.WEIGHT_DECAY if setup.samuel_base == "adam" else 0.0
     shrinks = f", weight decay {decay:g}" if decay else ""
-    about = f"The drop-in over {setup.samuel_base}{shrinks}: no learning rate, one gradient a step, {told}."
-    return _linear("samuel", about, setup, setup.samuel_base, None, setup.samuel_rule, decay, horizon=horizon)
+    by = "" if setup.samuel_rule == "samuel" else f", rule {setup.samuel_rule}"
+    about = f"The drop-in over {setup.samuel_base}{by}{shrinks}: no learning rate, one gradient a step, {told}."
+    made = _linear("samuel", about, setup, setup.samuel_base, None, setup.samuel_rule, decay, horizon=horizon)
+    return made._replace(label=made.label + by)
 
 
 def _paper_linear(setup: Setup) -> Method:

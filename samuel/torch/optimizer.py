@@ -36,6 +36,7 @@ _RAY_OPTIONS = (
     "collapse",
     "alarm",
     "settle",
+    "patience",
     "average",
     "base_state",
 )
@@ -67,11 +68,11 @@ class Samuel(Optimizer):
             run that goes on beyond it begins another of that length. Without it they fall as the root of time.
         rule: the ready set of the options below. "samuel" (the default): one block, as long as the run, whose first
             rounds decide about the rate; it starts anew when the gradient leaps, and `decision` averages over its last
-            ninth. "R": the long block alone, which learns about rates to its end, no restart, no average; "K", "Kr":
-            the same with short blocks beside it, restarting when they take over, judged against the mixture or against
-            the long block (these three need a horizon). "levels": eight doubling blocks whose steps are mixed.
-            "theorem": the paper's own weights on eight doubling blocks, with the guarantee on every interval where
-            losses are convex.
+            ninth. "patient": the same, but slow to believe in small rates, for short runs of large networks. "R": the
+            long block alone, which learns about rates to its end, no restart, no average; "K", "Kr": the same with
+            short blocks beside it, restarting when they take over, judged against the mixture or against the long block
+            (these three need a horizon). "levels": eight doubling blocks whose steps are mixed. "theorem": the paper's
+            own weights on eight doubling blocks, with the guarantee on every interval where losses are convex.
         cover: which blocks run: `samuel.core.Watched`, `Anytime`, `Geometric`, `Fixed` or `Chosen`. With full or loss
             feedback `Fixed(256)` by default: one block at a time, and everyone starts anew from the parameters after
             256 steps.
@@ -101,6 +102,9 @@ class Samuel(Optimizer):
         settle: what the block's round `n` says about rates counts `(1 + n / settle) ** -1.5`: after some hundred rounds
             the rate hardly moves, as it should when a network is about to settle. The rule "samuel" has 100; 0 for no
             end of learning, as in the others.
+        patience: what speaks for smaller rates in the first block's round `n` counts `1.5 n / (n + patience)` of that,
+            unless the gradient has grown: a network's first steps are noisy, and look worse than they are. The rule
+            "patient" has 100; 0 hears all at once, as the others do.
         average: `decision` averages the parameters with weights that grow as this power of the time since the last
             restart, 8 for about its last ninth; 0 for no average, which saves a copy of the parameters.
         base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets (Adagrad) should
@@ -174,6 +178,7 @@ class Samuel(Optimizer):
         collapse: float | None = None,
         alarm: float | None = None,
         settle: float | None = None,
+        patience: float | None = None,
         average: float | None = None,
         base_state: Literal["shared", "slots"] | None = None,
         weight_decay: float | None = None,

@@ -14,8 +14,10 @@ from samuel.core.rays import (
     CAUTION,
     COOLING,
     FADING,
+    GROWN,
     KEPT,
     LATE,
+    PATIENT,
     REACH,
     SETTLED,
     SHORT_CAUTION,
@@ -177,7 +179,7 @@ class PlainRays:
         gains = np.where(p > 0, (ours - judged) @ gradient, 0.0)
         size = np.linalg.norm(gradient) * (np.linalg.norm(ours) + np.linalg.norm(judged, axis=-1).max())
         gains[abs(gains) <= ROUNDING * size] = 0.0
-        self.judge(gains, (self.x - points) @ gradient)
+        self.judge(gains, (self.x - points) @ gradient, gradient)
 
         p, factors = self.shares(), np.array([self.decay(k) for k in range(self.K)])
         moves = np.zeros_like(self.u)
@@ -194,7 +196,7 @@ class PlainRays:
         self.restart(p, leapt)
         self.log_total = self.total()
 
-    def judge(self, gains, lost):
+    def judge(self, gains, lost, gradient):
         """Weights and sums after the round's gains; `lost` is what the decision really lost to each expert."""
         before = self.bound
         self.square, self.count = self.square + gains**2, self.count + 1
@@ -206,6 +208,10 @@ class PlainRays:
             used = np.clip(gains / np.where(self.unit > 0, self.unit, 1.0), -1, 1)
             if self.o.settle:
                 used *= [[(1 + (n - 1) / self.o.settle) ** -FADING] for n in self.count]
+            if self.o.patience:
+                used = np.clip(
+                    used * [[self.heard(n, gain, gradient)] for n, gain in zip(self.count, gains, strict=True)], -1, 1
+                )
             self.log_v += np.log1p(used[..., None] * self.fractions)
         else:
             largest = abs(gains).max()
@@ -218,6 +224,14 @@ class PlainRays:
         self.used += used
         self.used_square += used**2
         self.bound_then = np.where(self.bound_then > 0, self.bound_then, before)
+
+    def heard(self, n, gains, gradient):
+        """How much of what a block's round `n` says is heard: at first little, if it speaks for smaller rates."""
+        for_larger = gains[0] <= gains[-1]
+        before = self.squares[:-1]
+        if for_larger or self.shifts or not before or np.sum(gradient**2) > GROWN * np.mean(before):
+            return 1.0
+        return PATIENT * n / (n + self.o.patience)
 
     def widen(self, largest):
         """The bound doubles until it holds the gains: large rates end, small ones are born with the prior."""

@@ -116,6 +116,7 @@ def test_under_tracing_a_stream_without_a_healthy_expert_stays_as_it_was_and_say
         {"rule": "samuel"},
         {"rule": "samuel", "horizon": 100},
         {"rule": "samuel", "horizon": 100, "alarm": 0, "average": 0},
+        {"rule": "patient"},
         {"rule": "Kr", "horizon": 100},
         {"rule": "Kr", "horizon": 100, "collapse": 0.5, "alarm": 10.0, "settle": 100.0, "average": 2.5},
         {"rule": "levels"},

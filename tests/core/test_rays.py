@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from samuel.core import AllIntervals, Anytime, Chosen, Fixed, Geometric, Watched
 from samuel.core import weights as mw
 from samuel.core.arrays import matmul, namespace
-from samuel.core.rays import FADING, SETTLED, Rays, certify
+from samuel.core.rays import FADING, GROWN, PATIENT, SETTLED, Rays, certify
 from samuel.core.rules import RULES, follow
 from tests.core.plain_rays import Adagrad, Plain, PlainRays
 
@@ -154,9 +154,9 @@ def compare(rays, base, seed=0, rounds=160):
 def test_ready_rules_decide_as_explicit_points_do(rule, base, base_state):
     rays = follow(rule, RATES, base_state=base_state, **SHORT[rule])
     plain = compare(rays, BASES[base])
-    if rule in ("samuel", "K", "Kr"):
+    if rule in ("samuel", "patient", "K", "Kr"):
         assert plain.shifts > 0
-    assert rays.averages == (rule == "samuel")
+    assert rays.averages == (rule in ("samuel", "patient"))
 
 
 COVERS = [
@@ -189,6 +189,7 @@ options = st.fixed_dictionaries(
         "collapse": st.sampled_from([None, 0.5]),
         "alarm": st.sampled_from([None, 0, 1.5, 10.0]),
         "settle": st.sampled_from([None, 5.0, 100.0]),
+        "patience": st.sampled_from([None, 0, 20.0]),
         "average": st.sampled_from([0.0, 0.5, 8.0]),
         "base_state": st.sampled_from(["shared", "slots"]),
     }
@@ -201,7 +202,7 @@ def test_any_options_decide_as_explicit_points_do(options, base, seed):
     if not isinstance(options["cover"], Watched):
         options = options | {"takeover": None}
     if options["scale"] != "rms":
-        options = options | {"settle": None}
+        options = options | {"settle": None, "patience": None}
     compare(Rays(**options), BASES[base], seed, rounds=100)
 
 
@@ -635,19 +636,62 @@ def test_with_settle_a_round_moves_the_odds_between_rates_less_and_less():
 
 
 @pytest.mark.parametrize("scale", ["max", 5.0])
-def test_the_default_rule_takes_any_scale(scale):
-    assert follow("samuel", RATES, scale=scale).settle is None
-    with pytest.raises(ValueError, match="which only scale='rms' allows"):
-        follow("samuel", RATES, scale=scale, settle=100.0)
+@pytest.mark.parametrize("rule", ["samuel", "patient"])
+def test_rules_whose_gains_fade_take_any_scale(rule, scale):
+    rays = follow(rule, RATES, scale=scale)
+    assert rays.settle is rays.patience is None
+    for name in ("settle", "patience"):
+        with pytest.raises(ValueError, match=f"{name} lets .* which only scale='rms' allows"):
+            follow(rule, RATES, scale=scale, **{name: 100.0})
 
 
-def test_settle_can_be_switched_off():
+def test_settle_and_patience_can_be_switched_off():
     np.testing.assert_array_equal(
         *(
-            moved(follow("samuel", RATES, settle=0)),
+            moved(follow("patient", RATES, settle=0, patience=0)),
             moved(Rays(RATES, Watched(short=0), lag=0.5, decay="sqrt", alarm=10.0)),
         )
     )
+
+
+def heard(rays, **options):
+    """Of every round of a run: the round of its block, whether it spoke for smaller rates, whether its gradient had
+    grown, and how much of it was heard with patience, of what is heard without."""
+    squares = []
+    for now in story(rays, BASES["plain"], **options):
+        impatient, _ = hold(replace(rays, patience=None), BASES["plain"], now.before, now.gradient)
+        before, ours, whole = (run[3].ledger.used[0] for run in (now.before, now.after, impatient))
+        square = float(now.gradient @ now.gradient)
+        n = int(now.before[3].count[0]) + 1
+        if not now.moves.reset and whole[0] != before[0]:
+            grown = square > GROWN * np.mean(squares)
+            share = (ours - before) / (whole - before)
+            close(share, np.full_like(share, share[0]))  # the odds between any two rates move alike
+            yield int(now.before[3].shifts), n, whole[0] > before[0], grown, share[0]
+        squares = [] if now.moves.reset else [*squares, square]
+
+
+def test_with_patience_what_speaks_for_smaller_rates_is_heard_little_by_little():
+    rays = Rays(RATES, Watched(short=0), settle=100.0, patience=50.0)
+    seen = set()
+    for _, n, for_smaller, grown, share in heard(rays, noise=2.0):
+        slowly = for_smaller and not grown
+        close(share, PATIENT * n / (n + 50.0) if slowly else 1.0)
+        seen.add((bool(for_smaller), bool(grown)))
+    assert seen == {(True, True), (True, False), (False, True), (False, False)}
+
+
+def test_after_a_shift_all_is_heard_at_once():
+    rays = follow("patient", RATES)
+    after = [share for shifts, *_, share in heard(rays, noise=2.0) if shifts]
+    assert len(after) > 50
+    close(after, np.ones(len(after)))
+
+
+def test_patience_never_makes_a_round_count_more_than_the_largest_gain():
+    rays = Rays(RATES, Watched(short=0), patience=1.0)
+    for now in story(rays, BASES["plain"], noise=2.0):
+        assert (abs(now.after[3].ledger.used - now.before[3].ledger.used) <= 1 + 1e-12).all()
 
 
 def test_after_a_restart_the_first_rounds_decide_again():
@@ -779,6 +823,8 @@ def test_a_block_that_becomes_the_longest_carries_every_rate():
         ({"settle": -1}, "settle.*above 0.*got -1"),
         ({"settle": math.inf}, "settle.*got inf"),
         ({"settle": 100.0, "scale": "max"}, "settle.*scale='rms'.*got scale='max'"),
+        ({"patience": -1}, "patience.*above 0.*got -1"),
+        ({"patience": 100.0, "scale": "max"}, "patience.*scale='rms'.*got scale='max'"),
         ({"settle": 100.0, "scale": 2.5}, r"settle.*scale='rms'.*got scale=2\.5"),
         ({"average": -1}, "average.*at least 0.*got -1"),
         ({"average": True}, "average.*got True"),

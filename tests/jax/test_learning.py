@@ -87,21 +87,23 @@ def best_constant_rate(base, scale=1.0, steps=1000):
     return float(np.median(np.nan_to_num(losses, nan=np.inf), axis=1).min())  # some rates diverge
 
 
+@pytest.mark.parametrize("rule", ["samuel", "patient"])
 @pytest.mark.parametrize("horizon", [None, 1000])
 @pytest.mark.parametrize("distance", [1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0])
-def test_whether_it_is_near_or_far_it_is_as_good_as_the_best_rate_in_hindsight(distance, horizon):
+def test_whether_it_is_near_or_far_it_is_as_good_as_the_best_rate_in_hindsight(distance, horizon, rule):
     """The best rate of Adam grows with the distance: here from 1e-6 to 0.1."""
-    result = descend(samuel("adam", horizon=horizon), distance)
+    result = descend(samuel("adam", horizon=horizon, rule=rule), distance)
     best = best_constant_rate("adam")
     assert np.median(result.decided) < (1.2 if horizon is None else 1.0) * best
     assert (result.decided < 3 * best).all()
     assert (result.shifts == 0).all()
 
 
+@pytest.mark.parametrize("rule", ["samuel", "patient"])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0, 100.0, 1000.0])
-def test_whatever_the_scale_of_the_loss_it_is_as_good_as_the_best_rate_in_hindsight(scale):
+def test_whatever_the_scale_of_the_loss_it_is_as_good_as_the_best_rate_in_hindsight(scale, rule):
     """The best rate of gradient descent falls with the scale: here from 0.3 to 3e-5."""
-    result = descend(samuel("sgd"), scale=scale)
+    result = descend(samuel("sgd", rule=rule), scale=scale)
     best = best_constant_rate("sgd", scale)
     assert np.median(result.decided) < 1.2 * best
     assert (result.decided < 3 * best).all()

@@ -35,7 +35,7 @@ from samuel.jax import (
 from tests.compiling import xla_flags
 
 ROOT = Path(__file__).parents[2]
-RULES = ("samuel", "levels", "theorem", "R", "K", "Kr")
+RULES = ("samuel", "patient", "levels", "theorem", "R", "K", "Kr")
 STEPS = 40
 RATES = (1e-3, 1e-2, 1e-1, 1.0)
 
@@ -44,7 +44,7 @@ def short_blocks(rule, horizon=400):
     """Options that make blocks of a rule end every few steps, or at any leap of the gradient."""
     if rule in ("levels", "theorem"):
         return {"rule": rule, "cover": Anytime(shortest=4, levels=3)}
-    if rule == "samuel":
+    if rule in ("samuel", "patient"):
         return {"rule": rule, "alarm": 1.5}
     if rule == "R":
         return {"rule": rule, "horizon": horizon}
@@ -229,7 +229,7 @@ def test_the_average_and_the_alarm_can_be_injected():
     assert_same_run(*Loop(injected).run())
 
 
-@pytest.mark.parametrize("option", ["alarm", "settle", "average"])
+@pytest.mark.parametrize("option", ["alarm", "settle", "patience", "average"])
 def test_an_injected_zero_means_off_as_a_given_one_does(option):
     given = Loop(samuel("adam", (1e-3, 1e-2, 1e-1), **{option: 0.0})).run()
     schedules = {option: optax.constant_schedule(0.0)}
@@ -892,6 +892,7 @@ def test_slots_that_are_closed_have_no_certificate():
         ({"alarm": 1.0}, "alarm must be a number above 1 .* got 1.0"),
         ({"alarm": -2}, "alarm must be .* got -2"),
         ({"settle": -5.0}, "settle must be .* got -5.0"),
+        ({"patience": -5.0}, "patience must be .* got -5.0"),
         ({"settle": 100.0, "scale": "max"}, "settle lets gains count less .* got scale='max'; leave settle out"),
         ({"average": -1.0}, "average must be .* at least 0 .* got -1.0"),
         ({"Q": 0}, "Q must be a whole number of at least 1, got 0"),

@@ -74,6 +74,13 @@ def test_the_drop_in_has_a_weight_decay_over_adam_and_says_so(options, expected)
     assert expected in method("samuel", replace(ONLINE, **options)).about
 
 
+def test_the_drop_in_says_its_rule_if_it_is_not_the_usual_one():
+    usual, patient = (method("samuel", replace(ONLINE, samuel_rule=rule)) for rule in ("samuel", "patient"))
+    assert (usual.label, patient.label) == ("SAMUEL", "SAMUEL, rule patient")
+    assert "rule" not in usual.about
+    assert "over adam, rule patient, weight decay 0.3:" in patient.about
+
+
 def test_samuel_full_has_forty_experts_in_the_online_experiment():
     trainer = method("samuel-full", ONLINE).trainer()
     assert (trainer.networks, trainer.gradients) == (40, 40)

@@ -34,6 +34,7 @@ JAX_SHAPES = ((7, 5), (5,), (3, 2, 2), ())
 SAME_IN_JAX = {
     "adam": {
         "samuel": {"alarm": 5},  # this goal does not flip far enough for the usual one
+        "patient": {"rule": "patient", "alarm": 5},
         "horizon": {"alarm": 5, "horizon": 400},  # the run goes on beyond it
         "theorem": {"rule": "theorem"},
         "levels": {"rule": "levels"},
@@ -127,8 +128,8 @@ def test_it_takes_the_steps_of_the_jax_drop_in(base, name):
     np.testing.assert_allclose(our_rates, rates, rtol=1e-3)
     assert optimizer.shifts == shifts
     rule = options.get("rule", "samuel")
-    assert (shifts > 0) == (rule in ("samuel", "K", "Kr"))
-    averages = rule == "samuel" or "average" in options
+    assert (shifts > 0) == (rule in ("samuel", "patient", "K", "Kr"))
+    averages = rule in ("samuel", "patient") or "average" in options
     assert any(not np.array_equal(*pair) for pair in zip(path, decisions, strict=True)) == averages
     np.testing.assert_allclose(optimizer.weights().numpy(), weights, atol=1e-4)
 
