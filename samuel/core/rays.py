@@ -481,8 +481,9 @@ class Rays:
             used = xp.clip(relative, -1.0, 1.0)
             if not _is_off(self.settle):
                 used = used * self._fading(state.count)[:, None]
-            if not _is_off(self.patience):
-                used = xp.clip(used * self._heard(state, gains, gradient_square)[:, None], -1.0, 1.0)
+            if self.patience is not None and not _is_off(self.patience):
+                heard = self._heard(state, gains, gradient_square, self.patience)
+                used = xp.clip(used * heard[:, None], -1.0, 1.0)
             weights, _ = mw.judge(state.weights, used)
             return weights, used, unit
         weights, judged = mw.judge(state.weights, gains)
@@ -498,7 +499,7 @@ class Rays:
         settle = xp.zeros_like(count) + self.settle
         return xp.where(settle > 0, (1 + count / xp.where(settle > 0, settle, 1.0)) ** -FADING, 1.0)
 
-    def _heard(self, state: RaysState, gains: Array, gradient_square: Array) -> Array:
+    def _heard(self, state: RaysState, gains: Array, gradient_square: Array, patience: float) -> Array:
         """How much of a block's round is heard: all that speaks for larger rates, at first little that does not.
 
         All of it where the gradient has grown, because then steps are too large indeed; and after a shift, because what
@@ -508,8 +509,8 @@ class Rays:
         rounds = state.count + 1
         for_smaller = gains[:, 0] > gains[:, -1]  # the gains of a block are linear in the rate
         grown = ~(gradient_square * xp.astype(state.since, gains.dtype) <= GROWN * state.gradient_square)
-        slowly = for_smaller & ~grown & (state.shifts == 0) & (self.patience > 0)
-        return xp.where(slowly, PATIENT * rounds / (rounds + self.patience), 1.0)
+        slowly = for_smaller & ~grown & (state.shifts == 0) & (patience > 0)
+        return xp.where(slowly, PATIENT * rounds / (rounds + patience), 1.0)
 
     def _unit(self, square: Array, count: Array) -> Array:
         """What gains are divided by: some times the root mean square of each expert's own, over its block."""
