@@ -66,7 +66,8 @@ LATE = 0.05
 FADING = 1.5
 """With `settle`, what a block learns about rates in its round `n` counts `(1 + n / settle) ** -FADING`."""
 PATIENT = 1.5
-"""With `patience`, what speaks for smaller rates in round `n` of a block counts `PATIENT * n / (n + patience)`."""
+"""With `patience`, what speaks for smaller rates in the run's round `n` counts `PATIENT * n / (n + patience)` times what
+it would, until everything begins anew for the first time."""
 GROWN = 2.0
 """With `patience`, a gradient whose square is more than this many times the mean so far is heard at once."""
 KEPT = 0.5
@@ -500,16 +501,17 @@ class Rays:
         return xp.where(settle > 0, (1 + count / xp.where(settle > 0, settle, 1.0)) ** -FADING, 1.0)
 
     def _heard(self, state: RaysState, gains: Array, gradient_square: Array, patience: float) -> Array:
-        """How much of a block's round is heard: all that speaks for larger rates, at first little that does not.
+        """How much of a round is heard in each slot: all that speaks for larger rates, at first little that does not.
 
-        All of it where the gradient has grown, because then steps are too large indeed; and after a shift, because what
-        is known about rates is then no longer a guess.
+        All of it where the gradient has grown, because then steps are too large indeed; and once everything has begun
+        anew, because what is known about rates is then no longer a guess.
         """
         xp = namespace(gains)
-        rounds = state.count + 1
+        before = xp.astype(state.since, gains.dtype)
+        rounds = before + 1
         for_smaller = gains[:, 0] > gains[:, -1]  # the gains of a block are linear in the rate
-        grown = ~(gradient_square * xp.astype(state.since, gains.dtype) <= GROWN * state.gradient_square)
-        slowly = for_smaller & ~grown & (state.shifts == 0) & (patience > 0)
+        grown = ~(gradient_square * before <= GROWN * state.gradient_square)
+        slowly = for_smaller & ~grown & (state.since == state.round) & (patience > 0)
         return xp.where(slowly, PATIENT * rounds / (rounds + patience), 1.0)
 
     def _unit(self, square: Array, count: Array) -> Array:
@@ -803,7 +805,7 @@ def _check(rays: Rays) -> None:
             _between(name, getattr(rays, name), 0.0, 1.0, low_included=True)
     if not _is_off(rays.alarm):
         _between("alarm", rays.alarm, 1.0, math.inf)
-    for name, does in (("settle", "lets gains count less and less"), ("patience", "lets some gains count less")):
+    for name, does in (("settle", "lets gains count less and less"), ("patience", "weighs gains by what they say")):
         if not _is_off(getattr(rays, name)):
             _between(name, getattr(rays, name), 0.0, math.inf)
             if rays.scale != "rms":
@@ -818,13 +820,23 @@ def _check(rays: Rays) -> None:
         raise ValueError(
             "decay='linear' over the whole run needs to know its length: give horizon=, or use decay='sqrt'"
         )
-    if rays.decay == "linear" and isinstance(rays.cover, Chosen) and rays.horizon is None:
-        raise ValueError("decay='linear' over blocks of your choice needs the end of the last one: give horizon=")
+    if rays.decay == "linear" and isinstance(rays.cover, Chosen):
+        if rays.horizon is None:
+            raise ValueError("decay='linear' over blocks of your choice needs the end of the last one: give horizon=")
+        if not is_traced(rays.horizon) and rays.horizon <= rays.cover.rounds[-1]:
+            raise ValueError(
+                f"with decay='linear' the horizon must come after the start of the last block, round "
+                f"{rays.cover.rounds[-1]}, got horizon={rays.horizon!r}"
+            )
 
 
 def _is_off(value: Any) -> bool:
     """Whether an option is left out or 0; one that is traced may become any number, and is not."""
-    return value is None or (not is_traced(value) and value == 0)
+    if value is None or is_traced(value):
+        return value is None
+    if hasattr(value, "dtype"):  # as a number, because while a step is being compiled comparisons are not known
+        return value.ndim == 0 and float(value) == 0
+    return value == 0
 
 
 def _is_count(value: Any) -> bool:

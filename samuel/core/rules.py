@@ -72,8 +72,8 @@ def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:
 def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str | None = None, **options: Any) -> Rays:
     """The rays of a ready rule; options that are not None override it.
 
-    The rules "samuel" and "patient" let rates fall linearly to 0 where the horizon is known; where it is not, as the
-    root of time.
+    A rule with one long block that says nothing about the decay ("samuel", "patient") lets rates fall linearly to 0
+    where the horizon is known, and as the root of time where it is not.
 
     Args:
         rule: its name.
@@ -87,7 +87,7 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     one_of("rule", rule, tuple(RULES))
     traits = ANY_BASE if base is None else TRAITS[base]
     defaults: dict[str, Any] = {}
-    if rule in ("samuel", "patient"):
+    if isinstance(RULES[rule]["cover"], Watched) and "decay" not in RULES[rule]:
         defaults = {"decay": "linear" if options.get("horizon") is not None else "sqrt"}
     if rule in ("levels", "theorem") and not traits.forgets:
         defaults["base_state"] = "slots"

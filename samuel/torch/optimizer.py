@@ -102,9 +102,11 @@ class Samuel(Optimizer):
         settle: what the block's round `n` says about rates counts `(1 + n / settle) ** -1.5`: after some hundred rounds
             the rate hardly moves, as it should when a network is about to settle. The rule "samuel" has 100; 0 for no
             end of learning, as in the others.
-        patience: what speaks for smaller rates in the first block's round `n` counts `1.5 n / (n + patience)` of that,
-            unless the gradient has grown: a network's first steps are noisy, and look worse than they are. The rule
-            "patient" has 100; 0 hears all at once, as the others do.
+        patience: what speaks for smaller rates in the run's round `n` counts `1.5 n / (n + patience)` times what it would:
+            a network's first steps are noisy, and look worse than they are. Less at first, then, and half as much again
+            late in the run. Everything counts as it would in a round whose gradient has a square of more than twice the
+            mean so far, and once everything has begun anew, after a shift or a horizon. Meant for one long block. The
+            rule "patient" has 100; 0 for no such thing, as in the others.
         average: `decision` averages the parameters with weights that grow as this power of the time since the last
             restart, 8 for about its last ninth; 0 for no average, which saves a copy of the parameters.
         base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets (Adagrad) should
@@ -195,12 +197,10 @@ class Samuel(Optimizer):
         if base_options.pop("differentiable", False):
             raise ValueError("a step cannot be differentiated: differentiable must be False, got True")
         base_options.pop("capturable", None)
-        if isinstance(horizon, Tensor):
-            horizon = int(horizon)
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
             raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
         self._base = bases.resolve(base, base_options)
-        given = locals()
+        given = {name: _number(value) for name, value in locals().items()}
         one_of("feedback", feedback, ("linear", "loss", "full"))
         self._feedback = feedback
         of_rays = {name: given[name] for name in _RAY_OPTIONS}
@@ -626,6 +626,14 @@ class Samuel(Optimizer):
                     f"the state dict has {name!r} of shape {tuple(value.shape)}, and the buffer has "
                     f"{tuple(ours[name].shape)}"
                 )
+
+
+def _number(value: Any) -> Any:
+    """The number in a tensor of no dimension, a whole one as such; anything else as it is."""
+    if not isinstance(value, Tensor) or value.ndim > 0:
+        return value
+    number = value.item()
+    return int(number) if float(number).is_integer() and not isinstance(number, bool) else number
 
 
 def _refuse_given(options: dict[str, Any], where: str, feedback: str) -> None:

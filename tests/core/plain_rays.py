@@ -179,7 +179,8 @@ class PlainRays:
         gains = np.where(p > 0, (ours - judged) @ gradient, 0.0)
         size = np.linalg.norm(gradient) * (np.linalg.norm(ours) + np.linalg.norm(judged, axis=-1).max())
         gains[abs(gains) <= ROUNDING * size] = 0.0
-        self.judge(gains, (self.x - points) @ gradient, gradient)
+        for_smaller = (judged[:, -1] - judged[:, 0]) @ gradient > 0
+        self.judge(gains, (self.x - points) @ gradient, self.heard(for_smaller, gradient))
 
         p, factors = self.shares(), np.array([self.decay(k) for k in range(self.K)])
         moves = np.zeros_like(self.u)
@@ -196,7 +197,7 @@ class PlainRays:
         self.restart(p, leapt)
         self.log_total = self.total()
 
-    def judge(self, gains, lost, gradient):
+    def judge(self, gains, lost, heard):
         """Weights and sums after the round's gains; `lost` is what the decision really lost to each expert."""
         before = self.bound
         self.square, self.count = self.square + gains**2, self.count + 1
@@ -209,9 +210,7 @@ class PlainRays:
             if self.o.settle:
                 used *= [[(1 + (n - 1) / self.o.settle) ** -FADING] for n in self.count]
             if self.o.patience:
-                used = np.clip(
-                    used * [[self.heard(n, gain, gradient)] for n, gain in zip(self.count, gains, strict=True)], -1, 1
-                )
+                used = np.clip(used * heard[:, None], -1, 1)
             self.log_v += np.log1p(used[..., None] * self.fractions)
         else:
             largest = abs(gains).max()
@@ -225,13 +224,13 @@ class PlainRays:
         self.used_square += used**2
         self.bound_then = np.where(self.bound_then > 0, self.bound_then, before)
 
-    def heard(self, n, gains, gradient):
-        """How much of what a block's round `n` says is heard: at first little, if it speaks for smaller rates."""
-        for_larger = gains[0] <= gains[-1]
-        before = self.squares[:-1]
-        if for_larger or self.shifts or not before or np.sum(gradient**2) > GROWN * np.mean(before):
-            return 1.0
-        return PATIENT * n / (n + self.o.patience)
+    def heard(self, for_smaller, gradient):
+        """How much of the round is heard in each slot: at first little, if it speaks for smaller rates."""
+        before, n = self.squares[:-1], self.since + 1
+        begun_anew = self.round > self.since
+        if not self.o.patience or begun_anew or not before or np.sum(gradient**2) > GROWN * np.mean(before):
+            return np.ones(self.K)
+        return np.where(for_smaller, PATIENT * n / (n + self.o.patience), 1.0)
 
     def widen(self, largest):
         """The bound doubles until it holds the gains: large rates end, small ones are born with the prior."""

@@ -203,6 +203,8 @@ def test_any_options_decide_as_explicit_points_do(options, base, seed):
         options = options | {"takeover": None}
     if options["scale"] != "rms":
         options = options | {"settle": None, "patience": None}
+    if isinstance(options["cover"], Chosen):
+        options = options | {"horizon": 170}  # after the last block has begun
     compare(Rays(**options), BASES[base], seed, rounds=100)
 
 
@@ -641,7 +643,7 @@ def test_rules_whose_gains_fade_take_any_scale(rule, scale):
     rays = follow(rule, RATES, scale=scale)
     assert rays.settle is rays.patience is None
     for name in ("settle", "patience"):
-        with pytest.raises(ValueError, match=f"{name} lets .* which only scale='rms' allows"):
+        with pytest.raises(ValueError, match=f"{name} .* which only scale='rms' allows"):
             follow(rule, RATES, scale=scale, **{name: 100.0})
 
 
@@ -655,37 +657,61 @@ def test_settle_and_patience_can_be_switched_off():
 
 
 def heard(rays, **options):
-    """Of every round of a run: the round of its block, whether it spoke for smaller rates, whether its gradient had
-    grown, and how much of it was heard with patience, of what is heard without."""
+    """Of the rounds of a run, whether each spoke for smaller rates, whether its gradient had grown, and how much of it
+    was heard with patience, of what is heard without."""
     squares = []
     for now in story(rays, BASES["plain"], **options):
         impatient, _ = hold(replace(rays, patience=None), BASES["plain"], now.before, now.gradient)
         before, ours, whole = (run[3].ledger.used[0] for run in (now.before, now.after, impatient))
         square = float(now.gradient @ now.gradient)
-        n = int(now.before[3].count[0]) + 1
         if not now.moves.reset and whole[0] != before[0]:
-            grown = square > GROWN * np.mean(squares)
             share = (ours - before) / (whole - before)
             close(share, np.full_like(share, share[0]))  # the odds between any two rates move alike
-            yield int(now.before[3].shifts), n, whole[0] > before[0], grown, share[0]
+            yield SimpleNamespace(
+                round=now.t + 1,
+                shifts=int(now.before[3].shifts),
+                for_smaller=bool(whole[0] > before[0]),
+                grown=bool(square > GROWN * np.mean(squares)),
+                share=share[0],
+            )
         squares = [] if now.moves.reset else [*squares, square]
 
 
 def test_with_patience_what_speaks_for_smaller_rates_is_heard_little_by_little():
     rays = Rays(RATES, Watched(short=0), settle=100.0, patience=50.0)
     seen = set()
-    for _, n, for_smaller, grown, share in heard(rays, noise=2.0):
-        slowly = for_smaller and not grown
-        close(share, PATIENT * n / (n + 50.0) if slowly else 1.0)
-        seen.add((bool(for_smaller), bool(grown)))
+    for one in heard(rays, noise=2.0):
+        slowly = one.for_smaller and not one.grown
+        close(one.share, PATIENT * one.round / (one.round + 50.0) if slowly else 1.0)
+        seen.add((one.for_smaller, one.grown))
     assert seen == {(True, True), (True, False), (False, True), (False, False)}
 
 
 def test_after_a_shift_all_is_heard_at_once():
-    rays = follow("patient", RATES)
-    after = [share for shifts, *_, share in heard(rays, noise=2.0) if shifts]
+    after = [one.share for one in heard(follow("patient", RATES), noise=2.0) if one.shifts]
     assert len(after) > 50
     close(after, np.ones(len(after)))
+
+
+def test_after_a_horizon_all_is_heard_at_once():
+    rays = Rays(RATES, Watched(short=0), horizon=50, decay="linear", patience=20.0)
+    shares = [(one.round, one.share) for one in heard(rays, noise=2.0) if one.for_smaller and not one.grown]
+    first, later = ([share for n, share in shares if (n > 50) == after] for after in (False, True))
+    assert min(first) < 0.5
+    assert len(later) > 20
+    close(later, np.ones(len(later)))
+
+
+def test_patience_hears_slots_with_other_rates_than_the_long_one_as_explicit_points_do():
+    rays = Rays(RATES, Watched(8, short=2), short_rates="above", lag=0.5, patience=20.0)
+    compare(rays, BASES["plain"])
+
+
+def test_noisy_first_rounds_take_the_rate_down_less_with_patience():
+    def lowest(rule):
+        return min(float(now.after[3].rate) for now in story(follow(rule, RATES), BASES["plain"], rounds=40, noise=4.0))
+
+    assert lowest("patient") > 1.2 * lowest("samuel")
 
 
 def test_patience_never_makes_a_round_count_more_than_the_largest_gain():
@@ -824,6 +850,9 @@ def test_a_block_that_becomes_the_longest_carries_every_rate():
         ({"settle": math.inf}, "settle.*got inf"),
         ({"settle": 100.0, "scale": "max"}, "settle.*scale='rms'.*got scale='max'"),
         ({"patience": -1}, "patience.*above 0.*got -1"),
+        ({"patience": math.nan}, "patience.*got nan"),
+        ({"patience": math.inf}, "patience.*got inf"),
+        ({"patience": np.ones(2)}, "patience must be a number.*got array"),
         ({"patience": 100.0, "scale": "max"}, "patience.*scale='rms'.*got scale='max'"),
         ({"settle": 100.0, "scale": 2.5}, r"settle.*scale='rms'.*got scale=2\.5"),
         ({"average": -1}, "average.*at least 0.*got -1"),
@@ -832,6 +861,7 @@ def test_a_block_that_becomes_the_longest_carries_every_rate():
         ({"newborns": "warm"}, "'warm'"),
         ({"decay": "linear"}, "horizon"),
         ({"decay": "linear", "cover": Chosen((5,))}, "horizon"),
+        ({"decay": "linear", "cover": Chosen((5, 9)), "horizon": 9}, "after the start of .* round 9, got horizon=9"),
     ],
 )
 def test_bad_options_are_named(changed, named):

@@ -230,6 +230,17 @@ def test_the_average_and_the_alarm_can_be_injected():
 
 
 @pytest.mark.parametrize("option", ["alarm", "settle", "patience", "average"])
+def test_an_option_may_be_a_number_an_array_or_injected(option):
+    def end(make, value):
+        params, state = Loop(make("adam", (1e-3, 1e-2, 1e-1), **{option: value})).run()
+        return params, decision(state, params)
+
+    given = end(samuel, 5.0)
+    assert_close(end(samuel, jnp.asarray(5.0)), given)
+    assert_close(end(optax.inject_hyperparams(samuel), optax.constant_schedule(5.0)), given)
+
+
+@pytest.mark.parametrize("option", ["alarm", "settle", "patience", "average"])
 def test_an_injected_zero_means_off_as_a_given_one_does(option):
     given = Loop(samuel("adam", (1e-3, 1e-2, 1e-1), **{option: 0.0})).run()
     schedules = {option: optax.constant_schedule(0.0)}

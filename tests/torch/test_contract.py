@@ -962,6 +962,7 @@ REFUSED = {
     "a rule without its horizon": ({"rule": "R"}, ValueError, "decay='linear' .* give horizon="),
     "no horizon": ({"horizon": 0}, ValueError, "horizon must be a whole number .* got 0"),
     "half a horizon": ({"horizon": 2.5}, ValueError, "horizon must be a whole number .* got 2.5"),
+    "half a tensor as horizon": ({"horizon": torch.tensor(2.5)}, ValueError, "horizon must be .* got 2.5"),
     "not a cover": ({"cover": "weekly"}, ValueError, "cover must be one of Watched, .* got 'weekly'"),
     "all intervals": ({"cover": samuel.core.AllIntervals(10)}, ValueError, "cover must be one of .* got AllIntervals"),
     "no last level": ({"cover": samuel.core.Anytime()}, ValueError, "say how many, as in Anytime"),
@@ -988,6 +989,8 @@ REFUSED = {
         ValueError,
         "only scale='rms' allows, got scale='max'",
     ),
+    "endless patience": ({"patience": float("inf")}, ValueError, "patience must be .* got inf"),
+    "patience of two numbers": ({"patience": torch.ones(2)}, ValueError, "patience must be a number .* got tensor"),
     "negative average": ({"average": -1.0}, ValueError, "average must be .* at least 0 .* got -1.0"),
     "one tensor as buffers": ({"buffers": torch.zeros(2)}, TypeError, "a module or a list of tensors, got one tensor"),
     "negative collapse": ({"collapse": -0.5}, ValueError, "collapse must be .* got -0.5"),
@@ -1006,6 +1009,19 @@ def test_bad_arguments_are_refused_by_name_and_value(name):
     options, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         Samuel(parameters(), **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("horizon", 30), ("lag", 0.5), ("alarm", 5.0), ("settle", 30.0), ("patience", 30.0), ("average", 2.0)],
+)
+def test_an_option_may_be_a_tensor_of_no_dimension(option, value):
+    ends = []
+    for given in (value, torch.tensor(value)):
+        params = parameters()
+        train(make(params, **{option: given}), params, range(20))
+        ends.append(values(params))
+    assert_equal(*ends)
 
 
 @pytest.mark.parametrize(
