@@ -66,8 +66,8 @@ LATE = 0.05
 FADING = 1.5
 """With `settle`, what a block learns about rates in its round `n` counts `(1 + n / settle) ** -FADING`."""
 PATIENT = 1.5
-"""With `patience`, what speaks for smaller rates in the run's round `n` counts `PATIENT * n / (n + patience)` times what
-it would, until everything begins anew for the first time."""
+"""With `patience`, what speaks for smaller rates in the run's round `n` counts `PATIENT * n / (n + patience)` times
+what it would, until everything begins anew for the first time."""
 GROWN = 2.0
 """With `patience`, a gradient whose square is more than this many times the mean so far is heard at once."""
 KEPT = 0.5

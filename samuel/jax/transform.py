@@ -115,11 +115,11 @@ def samuel(
         settle: what the block's round `n` says about rates counts `(1 + n / settle) ** -1.5`: after some hundred rounds
             the rate hardly moves, as it should when a network is about to settle. The rule "samuel" has 100; 0
             for no end of learning, as in the others.
-        patience: what speaks for smaller rates in the run's round `n` counts `1.5 n / (n + patience)` times what it would:
-            a network's first steps are noisy, and look worse than they are. Less at first, then, and half as much again
-            late in the run. Everything counts as it would in a round whose gradient has a square of more than twice the
-            mean so far, and once everything has begun anew, after a shift or a horizon. Meant for one long block. The
-            rule "patient" has 100; 0 for no such thing, as in the others.
+        patience: what speaks for smaller rates in the run's round `n` counts `1.5 n / (n + patience)` times what it
+            would: less at first, because a network's first steps are noisy and look worse than they are, and half as
+            much again in the end. It counts in full where the square of the gradient is more than twice its mean so
+            far, and once everything has begun anew, after a shift or a horizon. Meant for one long block. The rule
+            "patient" has 100; 0 for no such thing, as in the others.
         average: `decision` averages the parameters with weights that grow as this power of the time since the last
             restart, 8 for about its last ninth; 0 for no average, which saves a copy of the parameters.
         base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets ("adagrad")

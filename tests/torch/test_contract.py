@@ -1017,9 +1017,9 @@ def test_bad_arguments_are_refused_by_name_and_value(name):
 )
 def test_an_option_may_be_a_tensor_of_no_dimension(option, value):
     ends = []
-    for given in (value, torch.tensor(value)):
+    for same in (value, torch.tensor(value)):
         params = parameters()
-        train(make(params, **{option: given}), params, range(20))
+        train(make(params, **{option: same}), params, range(20))
         ends.append(values(params))
     assert_equal(*ends)
 
