@@ -200,10 +200,10 @@ class Samuel(Optimizer):
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
             raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
         self._base = bases.resolve(base, base_options)
-        given = {name: _number(value) for name, value in locals().items()}
+        given = locals()
         one_of("feedback", feedback, ("linear", "loss", "full"))
         self._feedback = feedback
-        of_rays = {name: given[name] for name in _RAY_OPTIONS}
+        of_rays = {name: _number(given[name]) for name in _RAY_OPTIONS}
         if feedback == "linear":
             _refuse_given({"bound": bound}, "feedback='full' or 'loss'", feedback)
             self._rule = {"rule": rule, **of_rays}
@@ -213,7 +213,7 @@ class Samuel(Optimizer):
             others["compiled"] = compiled or None
             _refuse_given(others, "feedback='linear'", feedback)
             self._rule = {"feedback": feedback, "bound": bound, "seed": seed}
-        self._rule |= {name: given[name] for name in _COMMON_OPTIONS}
+        self._rule |= {name: _number(given[name]) for name in _COMMON_OPTIONS}
         self._anchor_dtype = _checked_dtype(anchor_dtype)
         if foreach not in (None, True, False):
             raise ValueError(f"foreach must be one of None, True, False, got {foreach!r}")
