@@ -198,8 +198,9 @@ class Rays:
     def __post_init__(self) -> None:
         object.__setattr__(self, "learning_rates", check_rates(self.learning_rates))
         for name in ("horizon", "Q"):
-            if isinstance(getattr(self, name), np.integer):
-                object.__setattr__(self, name, int(getattr(self, name)))
+            value = getattr(self, name)
+            if isinstance(value, np.integer | np.ndarray) and value.ndim == 0 and value.dtype.kind in "iu":
+                object.__setattr__(self, name, int(value))
         _check(self)
 
     # What is stored
@@ -616,7 +617,7 @@ class Rays:
         if not self.averages:
             return since * 0 + 1
         pace = (self.average + 1) / (since + self.average + 1)
-        if not is_traced(self.average):
+        if isinstance(self.average, int | float):
             return pace
         return namespace(like).where(self.average > 0, pace, 1.0)
 
@@ -834,25 +835,30 @@ def _is_off(value: Any) -> bool:
     """Whether an option is left out or 0; one that is traced may become any number, and is not."""
     if value is None or is_traced(value):
         return value is None
-    if hasattr(value, "dtype"):  # as a number, because while a step is being compiled comparisons are not known
-        return value.ndim == 0 and float(value) == 0
-    return value == 0
+    return _number(value) == 0
 
 
 def _is_count(value: Any) -> bool:
     """Whether a value is a whole number of at least 1: one of Python's, or an array of no dimension."""
-    number = isinstance(value, int) or (hasattr(value, "dtype") and value.ndim == 0)
-    return number and not isinstance(value, bool) and bool(value >= 1) and float(value).is_integer()
+    number = None if isinstance(value, float) else _number(value)
+    return number is not None and number >= 1 and float(number).is_integer()
 
 
 def _between(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
     if is_traced(value):
         return
-    good = isinstance(value, int | float) or (hasattr(value, "dtype") and value.ndim == 0)
-    good = good and not isinstance(value, bool)
-    if not (good and (low < value or (low_included and value == low)) and value < high):
+    number = _number(value)
+    if number is None or not (low < number or (low_included and number == low)) or not number < high:
         edge = "at least" if low_included else "above"
         raise ValueError(f"{name} must be a number {edge} {low:g} and below {high:g}, got {value!r}")
+
+
+def _number(value: Any) -> float | None:
+    """A value as a number of Python's, also while a step is being compiled; None if it is none, or a truth value."""
+    if isinstance(value, int | float):
+        return None if isinstance(value, bool) else value
+    is_real = any(kind in str(getattr(value, "dtype", "")) for kind in ("int", "float"))
+    return float(value) if is_real and value.ndim == 0 else None
 
 
 def _last(marked: Array) -> Array:

@@ -630,7 +630,7 @@ class Samuel(Optimizer):
 
 def _number(value: Any) -> Any:
     """The number in a tensor of no dimension, a whole one as such; anything else as it is."""
-    if not isinstance(value, Tensor) or value.ndim > 0:
+    if not isinstance(value, Tensor) or value.ndim > 0 or value.is_complex():
         return value
     number = value.item()
     return int(number) if float(number).is_integer() and not isinstance(number, bool) else number

@@ -647,6 +647,10 @@ def test_rules_whose_gains_fade_take_any_scale(rule, scale):
             follow(rule, RATES, scale=scale, **{name: 100.0})
 
 
+def test_a_horizon_may_be_an_array_of_no_dimension():
+    assert follow("K", RATES, horizon=np.asarray(20_000)) == follow("K", RATES, horizon=20_000)
+
+
 def test_settle_and_patience_can_be_switched_off():
     np.testing.assert_array_equal(
         *(
@@ -700,6 +704,16 @@ def test_after_a_horizon_all_is_heard_at_once():
     assert min(first) < 0.5
     assert len(later) > 20
     close(later, np.ones(len(later)))
+
+
+@pytest.mark.parametrize(("times", "slowly"), [(0.99 * GROWN, True), (1.01 * GROWN, False)])
+def test_a_gradient_that_has_grown_is_heard_at_once(times, slowly):
+    rays = Rays(RATES, Watched(short=0), lag=0.0, patience=50.0)
+    state, _ = rays.advance(rays.start(np.zeros(())), dots=np.array([0.0, 1.0]))
+    state, _ = rays.advance(state, dots=np.array([1.0, 3.0]))
+    before = np.array([-1.0, 2.0 * times])  # the mean square so far is 2, and less of the steps would be better
+    used = [replace(rays, patience=p).advance(state, before)[0].ledger.used - state.ledger.used for p in (50.0, None)]
+    close(used[0] / used[1], np.full_like(used[0], PATIENT * 3 / 53 if slowly else 1.0))
 
 
 def test_patience_hears_slots_with_other_rates_than_the_long_one_as_explicit_points_do():
@@ -853,6 +867,8 @@ def test_a_block_that_becomes_the_longest_carries_every_rate():
         ({"patience": math.nan}, "patience.*got nan"),
         ({"patience": math.inf}, "patience.*got inf"),
         ({"patience": np.ones(2)}, "patience must be a number.*got array"),
+        ({"patience": np.asarray(True)}, "patience must be a number.*got array"),
+        ({"horizon": np.asarray(True)}, "horizon must be a whole number.*got array"),
         ({"patience": 100.0, "scale": "max"}, "patience.*scale='rms'.*got scale='max'"),
         ({"settle": 100.0, "scale": 2.5}, r"settle.*scale='rms'.*got scale=2\.5"),
         ({"average": -1}, "average.*at least 0.*got -1"),

@@ -229,15 +229,26 @@ def test_the_average_and_the_alarm_can_be_injected():
     assert_same_run(*Loop(injected).run())
 
 
+@pytest.mark.parametrize("value", [0.0, 5.0])
 @pytest.mark.parametrize("option", ["alarm", "settle", "patience", "average"])
-def test_an_option_may_be_a_number_an_array_or_injected(option):
+def test_an_option_may_be_a_number_an_array_or_injected(option, value):
     def end(make, value):
         params, state = Loop(make("adam", (1e-3, 1e-2, 1e-1), **{option: value})).run()
         return params, decision(state, params)
 
-    given = end(samuel, 5.0)
-    assert_close(end(samuel, jnp.asarray(5.0)), given)
-    assert_close(end(optax.inject_hyperparams(samuel), optax.constant_schedule(5.0)), given)
+    given = end(samuel, value)
+    assert_close(end(samuel, jnp.asarray(value)), given)
+    assert_close(end(optax.inject_hyperparams(samuel), optax.constant_schedule(value)), given)
+
+
+def test_an_average_of_zero_means_none_also_where_nothing_is_compiled():
+    injected = optax.inject_hyperparams(samuel)("adam", (1e-3, 1e-2, 1e-1), average=optax.constant_schedule(0.0))
+    for optimizer in (injected, samuel("adam", (1e-3, 1e-2, 1e-1), average=np.float32(0))):
+        params, state = start(), optimizer.init(start())
+        for batch in zip(*(part[:3] for part in batches()), strict=True):
+            updates, state = optimizer.update(jax.grad(loss)(params, batch), state, params)
+            params = optax.apply_updates(params, updates)
+        assert_close(decision(state, params), params)
 
 
 @pytest.mark.parametrize("option", ["alarm", "settle", "patience", "average"])

@@ -990,6 +990,7 @@ REFUSED = {
         "only scale='rms' allows, got scale='max'",
     ),
     "endless patience": ({"patience": float("inf")}, ValueError, "patience must be .* got inf"),
+    "complex patience": ({"patience": torch.tensor(1j)}, ValueError, "patience must be a number .* got tensor"),
     "patience of two numbers": ({"patience": torch.ones(2)}, ValueError, "patience must be a number .* got tensor"),
     "negative average": ({"average": -1.0}, ValueError, "average must be .* at least 0 .* got -1.0"),
     "one tensor as buffers": ({"buffers": torch.zeros(2)}, TypeError, "a module or a list of tensors, got one tensor"),
@@ -1017,7 +1018,7 @@ def test_bad_arguments_are_refused_by_name_and_value(name):
 )
 def test_an_option_may_be_a_tensor_of_no_dimension(option, value):
     ends = []
-    for same in (value, torch.tensor(value)):
+    for same in (value, torch.tensor(float(value))):
         params = parameters()
         train(make(params, **{option: same}), params, range(20))
         ends.append(values(params))
