@@ -203,7 +203,7 @@ class Samuel(Optimizer):
         given = locals()
         one_of("feedback", feedback, ("linear", "loss", "full"))
         self._feedback = feedback
-        of_rays = {name: _number(given[name]) for name in _RAY_OPTIONS}
+        of_rays = {name: _untensored(given[name]) for name in _RAY_OPTIONS}
         if feedback == "linear":
             _refuse_given({"bound": bound}, "feedback='full' or 'loss'", feedback)
             self._rule = {"rule": rule, **of_rays}
@@ -213,7 +213,7 @@ class Samuel(Optimizer):
             others["compiled"] = compiled or None
             _refuse_given(others, "feedback='linear'", feedback)
             self._rule = {"feedback": feedback, "bound": bound, "seed": seed}
-        self._rule |= {name: _number(given[name]) for name in _COMMON_OPTIONS}
+        self._rule |= {name: _untensored(given[name]) for name in _COMMON_OPTIONS}
         self._anchor_dtype = _checked_dtype(anchor_dtype)
         if foreach not in (None, True, False):
             raise ValueError(f"foreach must be one of None, True, False, got {foreach!r}")
@@ -628,7 +628,7 @@ class Samuel(Optimizer):
                 )
 
 
-def _number(value: Any) -> Any:
+def _untensored(value: Any) -> Any:
     """The number in a tensor of no dimension, a whole one as such; anything else as it is."""
     if not isinstance(value, Tensor) or value.ndim > 0 or value.is_complex():
         return value
