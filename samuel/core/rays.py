@@ -190,6 +190,7 @@ class Rays:
     collapse: float | None = None
     alarm: float | None = None
     settle: float | None = None
+    experience: float | None = None
     patience: float | None = None
     average: float = 0.0
     weight_decay: float = 0.0
@@ -482,7 +483,7 @@ class Rays:
             relative = xp.where(unit > 0, gains / xp.where(unit > 0, unit, 1.0), 0.0)
             used = xp.clip(relative, -1.0, 1.0)
             if not _is_off(self.settle):
-                used = used * self._fading(state.count)[:, None]
+                used = used * self._fading(state)[:, None]
             if self.patience is not None and not _is_off(self.patience):
                 heard = self._heard(state, gains, gradient_square, self.patience)
                 used = xp.clip(used * heard[:, None], -1.0, 1.0)
@@ -493,8 +494,14 @@ class Rays:
             weights = mw.widen(weights, judged.largest, self._priors(gains, self._everything(gains)))
         return weights, gains * judged.used, state.unit
 
-    def _fading(self, count: Array) -> Array:
-        """How much a block's round counts for what it says about rates."""
+    def _fading(self, state: RaysState) -> Array:
+        """How much a block's round counts for what it says about rates: less and less as the block grows older.
+
+        After a shift a block is born with experience: it keeps what the one before it has learned.
+        """
+        count = state.count
+        if self.experience is not None:
+            count = count + self.experience * namespace(count).astype(state.shifts > 0, count.dtype)
         if not is_traced(self.settle):
             return (1 + count / self.settle) ** -FADING
         xp = namespace(count)

@@ -13,7 +13,7 @@ from samuel.core.cover import Anytime, Watched
 from samuel.core.options import one_of
 from samuel.core.rays import Rays
 
-_SAMUEL = {"cover": Watched(short=0), "lag": 0.5, "settle": 100.0, "alarm": 10.0, "average": 8.0}
+_SAMUEL = {"cover": Watched(short=0), "settle": 100.0, "alarm": 10.0, "average": 8.0}
 
 RULES: dict[str, dict[str, Any]] = {
     "samuel": _SAMUEL,
@@ -46,6 +46,8 @@ class Traits(NamedTuple):
     """The usual candidate rates lie between these powers of ten."""
     forgets: bool
     """Whether old gradients stop to matter, so that blocks of different age can share its state."""
+    lag: float = 0.5
+    """What the rules "samuel" and "patient" judge with: a base whose steps remember longer needs more of it."""
 
 
 TRAITS = {
@@ -53,6 +55,7 @@ TRAITS = {
     "adagrad": Traits((-5, 1), forgets=False),
     "momentum": Traits((-6, 0), forgets=True),
     "sgd": Traits((-5, 1), forgets=True),
+    "muon": Traits((-6, 0), forgets=True, lag=0.67),  # its momentum of 0.95 has twice the memory of Adam's 0.9
 }
 """Of the bases with a name."""
 
@@ -88,7 +91,7 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     traits = ANY_BASE if base is None else TRAITS[base]
     defaults: dict[str, Any] = {}
     if isinstance(RULES[rule]["cover"], Watched) and "decay" not in RULES[rule]:
-        defaults = {"decay": "linear" if options.get("horizon") is not None else "sqrt"}
+        defaults = {"decay": "linear" if options.get("horizon") is not None else "sqrt", "lag": traits.lag}
     if rule in ("levels", "theorem") and not traits.forgets:
         defaults["base_state"] = "slots"
     given = {name: value for name, value in options.items() if value is not None}

@@ -12,7 +12,7 @@ Needs `pip install "samuel[jax]"`.
 
 from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched
 from samuel.core.rays import Certificate
-from samuel.jax.bases import scale_by_discounted_rss
+from samuel.jax.bases import scale_by_discounted_rss, scale_by_muon
 from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint, ForeignCheckpoint
 from samuel.jax.experts import Decision, Experts, ExpertsInfo, ExpertsState
 from samuel.jax.sweep import Sweep, SweepInfo, SweepState
@@ -42,6 +42,7 @@ __all__ = [
     "pace",
     "samuel",
     "scale_by_discounted_rss",
+    "scale_by_muon",
     "shifts",
     "weights",
 ]

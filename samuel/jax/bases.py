@@ -56,13 +56,52 @@ def scale_by_discounted_rss(alpha: float | jax.Array = 1.0) -> optax.GradientTra
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
+def scale_by_muon() -> optax.GradientTransformation:
+    """Make the momentum of every matrix orthogonal, so that all directions in it move alike: Muon.
+
+    A matrix of momentum `M = U S V'` becomes `0.2 sqrt(larger side) U V'`, by five steps of an iteration of Newton and
+    Schulz, which is roughly there. The factor gives entries of the size of Adam's, so Adam's learning rates are usual.
+    Kernels of convolutions are matrices of inputs times outputs, the last axis being the outputs, as flax has them.
+    Vectors go to Adam with Nesterov's momentum, and so do tables of word vectors (what has "embedding" in its name),
+    whose rows are not used together. It is `optax.contrib.muon`; give that as the base, `optax.chain(..., scale(-1))`,
+    for parameters of other layouts, such as many layers in one array.
+
+    Jordan 2024; the factor is of Liu et al. 2025, "Muon is scalable for LLM training".
+
+    >>> import jax.numpy as jnp
+    >>> base = scale_by_muon()
+    >>> gradient = {"kernel": jnp.diag(jnp.array([1.0, 100.0])), "bias": jnp.array([3.0, 0.0])}
+    >>> direction, state = base.update(gradient, base.init(gradient), gradient)
+    >>> bool(direction["kernel"][0, 0] > 0.5 * direction["kernel"][1, 1])  # the gradient had a hundredth
+    True
+    """
+    # consistent_rms is the factor of 0.2, which lets matrices and Adam's part share one learning rate.
+    downhill = optax.contrib.muon(1.0, consistent_rms=0.2, muon_weight_dimension_numbers=_as_matrices)
+    return optax.chain(downhill, optax.scale(-1.0))
+
+
+def _as_matrices(params: Any) -> Any:
+    """How Muon is to see each parameter as a matrix, inputs times outputs; None for those that are none."""
+
+    def matrix(path: Any, leaf: Any) -> optax.contrib.MuonDimensionNumbers | None:
+        if leaf.ndim < 2 or "embedding" in jax.tree_util.keystr(path):
+            return None
+        return optax.contrib.MuonDimensionNumbers(tuple(range(leaf.ndim - 1)), leaf.ndim - 1)
+
+    return jax.tree.map_with_path(matrix, params)
+
+
 BASES: dict[str, Callable[[], optax.GradientTransformation]] = {
     "adam": optax.scale_by_adam,
     "adagrad": scale_by_discounted_rss,
     "momentum": lambda: optax.trace(decay=0.9),
     "sgd": optax.identity,
+    "muon": scale_by_muon,
 }
 """The bases with a name; `samuel.core.rules` says which learning rates go with each."""
+
+SHAPED = ("muon",)
+"""Those that must see the shapes of parameters; the others treat every number alike."""
 
 
 def resolve(base: Any) -> optax.GradientTransformationExtraArgs:

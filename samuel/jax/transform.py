@@ -58,6 +58,7 @@ def samuel(
     collapse: float | None = None,
     alarm: float | None = None,
     settle: float | None = None,
+    experience: float | None = None,
     patience: float | None = None,
     average: float | None = None,
     base_state: Literal["shared", "slots"] | None = None,
@@ -76,11 +77,11 @@ def samuel(
     or use a network, `decision` has parameters that are less noisy than those of the last step.
 
     Args:
-        base: what gives the directions: "adam", "adagrad", "momentum", "sgd", or any optax transformation *without a
-            learning rate*, such as `optax.scale_by_adam(b2=0.95)` or a chain of them.
+        base: what gives the directions: "adam", "muon", "adagrad", "momentum", "sgd", or any optax transformation
+            *without a learning rate*, such as `optax.scale_by_adam(b2=0.95)` or a chain of them.
         learning_rates: the candidates. By default six decades in steps of half a decade, where people sweep for that
-            base: from 1e-6 to 1 for "adam", "momentum" and any transformation of your own, from 1e-5 to 10 for
-            "adagrad" and "sgd". A long list costs nothing.
+            base: from 1e-6 to 1 for "adam", "muon", "momentum" and any transformation of your own, from 1e-5 to 10
+            for "adagrad" and "sgd". A long list costs nothing.
         horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and a
             run that goes on beyond it begins another of that length. Without it they fall as the root of time.
         rule: the ready set of the options below. "samuel" (the default): one block, as long as the run, whose first
@@ -152,11 +153,11 @@ def samuel(
     """
     direction = bases.resolve(base)
     decay_rate = _checked_decay(weight_decay)
-    named = isinstance(base, str)  # and so one that does not care for the shapes of parameters
+    shapeless = isinstance(base, str) and base not in bases.SHAPED
     plan = follow(
         rule,
         learning_rates,
-        base=base if named else None,
+        base=base if isinstance(base, str) else None,
         horizon=horizon,
         cover=cover,
         Q=Q,
@@ -172,6 +173,7 @@ def samuel(
         collapse=collapse,
         alarm=alarm,
         settle=settle,
+        experience=experience,
         patience=patience,
         average=average,
         base_state=base_state,
@@ -188,8 +190,8 @@ def samuel(
         return jax.device_count() == 1 if packed is None else packed
 
     def for_base(tree: Any) -> Any:
-        """Gradients or parameters as the base takes them: those with a name do not care for shapes."""
-        return pack(tree) if in_one() and named else tree
+        """Gradients or parameters as the base takes them: packed where it does not care for shapes."""
+        return pack(tree) if in_one() and shapeless else tree
 
     def init(params: optax.Params) -> SamuelState:
         _refuse_parameters(params)
@@ -226,9 +228,9 @@ def samuel(
         moving, kept = [state.moving[name] for name in plan.moving], [state.kept[name] for name in plan.kept]
         rays, moves = plan.advance(state.rays, products(vector, [*moving, *kept, vector]))
 
-        wide_gradient, wide = vector if in_one() and named else gradient, for_base(full)
+        wide_gradient, wide = vector if in_one() and shapeless else gradient, for_base(full)
         stepped = [direction.update(wide_gradient, own, wide, **extra) for own in state.base]
-        directions = [pack(step) if in_one() and not named else step for step, _ in stepped]
+        directions = [pack(step) if in_one() and not shapeless else step for step, _ in stepped]
         change, moving, kept = take_step(moving, kept, directions, moves, plan.enters)
 
         change = unpack(change, params) if in_one() else change

@@ -158,8 +158,8 @@ class Setup:
         samuel_base: what the drop-in gets its directions from.
         samuel_rule: the drop-in's rule.
         samuel_horizon: whether the drop-in is told the number of steps.
-        samuel_weight_decay: decoupled, of the drop-in's matrices; None for the usual one over Adam, and none over
-            others, whose rates are too large for it.
+        samuel_weight_decay: decoupled, of the drop-in's matrices; None for the usual one over Adam and Muon, and none
+            over others, whose rates are too large for it.
     """
 
     task: Task
@@ -297,7 +297,7 @@ def _drop_in(setup: Setup) -> Method:
     told = "told the number of steps" if setup.samuel_horizon else "not told the number of steps"
     decay = setup.samuel_weight_decay
     if decay is None:
-        decay = optimizers.WEIGHT_DECAY if setup.samuel_base == "adam" else 0.0
+        decay = optimizers.WEIGHT_DECAY if setup.samuel_base in ("adam", "muon") else 0.0
     shrinks = f", weight decay {decay:g}" if decay else ""
     by = "" if setup.samuel_rule == "samuel" else f", rule {setup.samuel_rule}"
     about = f"The drop-in over {setup.samuel_base}{by}{shrinks}: no learning rate, one gradient a step, {told}."

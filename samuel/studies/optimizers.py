@@ -13,6 +13,7 @@ import optax
 from samuel.core.options import one_of
 from samuel.core.rays import RaysState
 from samuel.core.rules import follow
+from samuel.jax import scale_by_muon
 
 Tree = Any
 
@@ -87,22 +88,8 @@ def _adamw() -> optax.GradientTransformation:
     return optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(WEIGHT_DECAY, mask=matrices))
 
 
-def _as_matrices(params: Tree) -> Tree:
-    """How Muon is to see each parameter as a matrix, inputs times outputs; None for those that are none."""
-
-    def matrix(path: Any, leaf: Any) -> optax.contrib.MuonDimensionNumbers | None:
-        # Muon's author leaves the table of word vectors to Adam: its rows are not used together.
-        if leaf.ndim < 2 or "embedding" in jax.tree_util.keystr(path):
-            return None
-        return optax.contrib.MuonDimensionNumbers(tuple(range(leaf.ndim - 1)), leaf.ndim - 1)
-
-    return jax.tree.map_with_path(matrix, params)
-
-
-def _muon() -> optax.GradientTransformation:
-    # consistent_rms is what lets matrices and Adam's part share one learning rate.
-    downhill = optax.contrib.muon(1.0, consistent_rms=0.2, muon_weight_dimension_numbers=_as_matrices)
-    return optax.chain(downhill, optax.scale(-1.0))
+def _muonw() -> optax.GradientTransformation:
+    return optax.chain(scale_by_muon(), optax.add_decayed_weights(WEIGHT_DECAY, mask=matrices))
 
 
 def _adafactor() -> optax.GradientTransformation:
@@ -194,11 +181,20 @@ _BASES = (
     Base(
         "muon",
         "Muon",
-        _muon,
+        scale_by_muon,
         "Momentum whose matrices are made orthogonal, a Shampoo without memory, scaled to take Adam's learning rates; "
         "vectors and word vectors go to Adam.",
         "Jordan 2024; Liu et al. 2025",
         rate=0.005,
+    ),
+    Base(
+        "muonw",
+        "MuonW",
+        _muonw,
+        f"Muon, and matrices shrink by {WEIGHT_DECAY:g} times the learning rate in every step.",
+        "Jordan 2024; Liu et al. 2025",
+        rate=0.005,
+        told=f", weight decay {WEIGHT_DECAY:g}",
     ),
 )
 BASES: dict[str, Base] = {one.name: one for one in _BASES}

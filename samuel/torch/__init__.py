@@ -3,6 +3,7 @@
 - `Samuel`: the optimizer. One gradient a step; nothing else in your training loop changes. `with optimizer.decision():`
   has the parameters to test and use, an average of those trained.
 - `DiscountedAdagrad`: the paper's base, Adagrad that can forget, as a plain torch optimizer.
+- `MatrixMuon`: Muon for whole networks, matrices and all else, as a plain torch optimizer.
 
 Needs `pip install "samuel[torch]"`.
 """
@@ -10,6 +11,7 @@ Needs `pip install "samuel[torch]"`.
 from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched
 from samuel.core.rays import Certificate
 from samuel.torch.bases import DiscountedAdagrad
+from samuel.torch.muon import MatrixMuon
 from samuel.torch.optimizer import Samuel
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "DiscountedAdagrad",
     "Fixed",
     "Geometric",
+    "MatrixMuon",
     "Samuel",
     "Watched",
 ]

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from samuel.torch import lists
+from samuel.torch.muon import MatrixMuon, is_matrix, refuse_split
 from samuel.torch.shelf import raw
 
 
@@ -77,6 +79,7 @@ NAMED: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
     "adagrad": (DiscountedAdagrad, {}),
     "momentum": (torch.optim.SGD, {"momentum": 0.9}),
     "sgd": (torch.optim.SGD, {}),
+    "muon": (MatrixMuon, {}),
 }
 """The bases with a name, the same as in JAX; `samuel.core.rules` says which learning rates go with each."""
 
@@ -91,6 +94,7 @@ INITIAL: dict[type[Optimizer], dict[str, Any]] = {
     torch.optim.Adadelta: {"step": 0.0, "square_avg": 0.0, "acc_delta": 0.0},
     torch.optim.Adagrad: {"step": 0.0, "sum": "initial_accumulator_value"},
     DiscountedAdagrad: {"sum_of_squares": 0.0},
+    MatrixMuon: {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0},
 }
 """What the state of an optimizer begins with, by name of the entry (or the option that says so).
 
@@ -154,6 +158,15 @@ class Base:
     def options_of(self, group: dict[str, Any]) -> dict[str, Any]:
         """Its options as a parameter group has them."""
         return {name: group[name] for name in self.options}
+
+    def keeps(self, key: str, p: Tensor, options: dict[str, Any]) -> bool:
+        """Whether the entry `key` of its state is for this parameter, of a group with these options, too."""
+        return self.make is not MatrixMuon or key != "exp_avg_sq" or not is_matrix(p, {**options, **self.fixed})
+
+    def refuse_split(self, group: dict[str, Any]) -> None:
+        """An error if it needs the whole of a parameter of a group, and processes have only parts of that."""
+        if issubclass(self.make, MatrixMuon):
+            refuse_split({**group, **self.fixed})
 
     def refuse_entries(self, keys: set[str]) -> None:
         """An error if a saved state with these entries cannot be its own."""
@@ -267,7 +280,7 @@ def _resembles(base: type[Optimizer], defaults: dict[str, Any]) -> str | None:
         return "adagrad"
     if base is torch.optim.SGD:
         return "momentum" if defaults["momentum"] else "sgd"
-    return None
+    return "muon" if base is MatrixMuon else None
 
 
 def _resets_by_filling(base: type[Optimizer], defaults: dict[str, Any]) -> bool:

@@ -456,7 +456,8 @@ class Stepper:
         self.shown_in: State = {}
         self._shadows = {p: self._for_base(shelf.direction_views[k][i], p) for p, (shelf, i) in place.items()}
         self._gradients = {p: self._for_base(shelf.gradient_views[i], p) for p, (shelf, i) in place.items()}
-        self._rows: dict[tuple[Shelf, str], Tensor] = {}
+        self._rows: list[tuple[Shelf, str, Tensor]] = []
+        self._views: dict[tuple[Shelf, str], dict[int, Tensor]] = {}
         self._shelves = list({id(shelf): shelf for shelf, _ in place.values()}.values())
         self._groups = [
             {"params": [self._shadows[p] for p in group["params"]], **self.base.options_of(group)} for group in groups
@@ -504,7 +505,7 @@ class Stepper:
                 self.optimizer = self.base.build(self._groups)
                 self._adopt()
             return
-        for (shelf, key), row in self._rows.items():
+        for shelf, key, row in self._rows:
             shelf.fill_where(_beside(anew, row), row, self.base.initial(key))
         for (key, _), counts in self._counts.items():
             if isinstance(anew, Tensor) and counts.device == anew.device:  # on the host they are of no consequence
@@ -526,7 +527,7 @@ class Stepper:
 
     def _carried(self, value: Any, p: Tensor, shelf: Shelf, i: int, key: str, wide: torch.dtype) -> Any:
         if self.base.known and key not in COUNTS and isinstance(value, Tensor):
-            view = shelf.view(self._row(shelf, key), i)
+            view = self._room(shelf, key, i)
             view.copy_(raw(value))
             return dressed(view, p)
         return self.base.carried(key, value, self.optimizer, shelf.device, (wide, shelf.dtype))
@@ -544,7 +545,7 @@ class Stepper:
                 if self.base.known and key in COUNTS:
                     entry[key] = value = self._counted(key, value, p)
                 elif self.base.known and isinstance(value, Tensor):
-                    view = shelf.view(self._row(shelf, key), i)
+                    view = self._room(shelf, key, i)
                     if view.data_ptr() != raw(value).data_ptr():
                         view.copy_(raw(value))
                         entry[key] = value = dressed(view, p)
@@ -561,10 +562,17 @@ class Stepper:
             view.copy_(value)
         return view
 
-    def _row(self, shelf: Shelf, key: str) -> Tensor:
-        if (shelf, key) not in self._rows:
-            self._rows[shelf, key] = shelf.rows(1)[0]
-        return self._rows[shelf, key]
+    def _room(self, shelf: Shelf, key: str, i: int) -> Tensor:
+        """Where a vector of the base's state is kept: in one row with those of the others that have it."""
+        views = self._views.setdefault((shelf, key), {})
+        if i not in views:
+            options = {shadow: group for group in self.optimizer.param_groups for shadow in group["params"]}
+            shadows = [self._shadows[p] for p in shelf.params]
+            some = [j for j, shadow in enumerate(shadows) if self.base.keeps(key, shadow, options[shadow])]
+            row, new = shelf.row_of(sorted({*some, i} - {*views}))
+            self._rows.append((shelf, key, row))
+            views.update(new)
+        return views[i]
 
     def _view(self, p: Tensor) -> Tensor:
         shelf, i = self.place[p]

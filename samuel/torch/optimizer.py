@@ -57,12 +57,13 @@ class Samuel(Optimizer):
         params: parameters, named parameters, or parameter groups. Groups may have their own `lr`, `lrs`,
             `weight_decay`, `maximize` and options of the base. A group with `lrs` of its own finds a rate of its own;
             all others share one.
-        base: what gives the directions: a torch optimizer class, or "adam", "adagrad", "momentum", "sgd". It steps at
-            unit rate on tensors of its own.
+        base: what gives the directions: a torch optimizer class, or "adam", "muon", "adagrad", "momentum", "sgd". It
+            steps at unit rate on tensors of its own. "muon" is `MatrixMuon`: embeddings should be in a group with
+            `matrices=False`.
         lrs: the candidate rates. By default six decades in steps of half a decade, where people sweep for that base:
-            from 1e-6 to 1 for Adam, momentum and any optimizer that we do not know, from 1e-5 to 10 for Adagrad and
-            SGD without momentum. A long list costs nothing. With full or loss feedback every rate costs a training step
-            and copies of the model, and there are four by default: 1e-5 to 1e-2, or 1e-4 to 0.1.
+            from 1e-6 to 1 for Adam, Muon, momentum and any optimizer that we do not know, from 1e-5 to 10 for Adagrad
+            and SGD without momentum. A long list costs nothing. With full or loss feedback every rate costs a training
+            step and copies of the model, and there are four by default: 1e-5 to 1e-2, or 1e-4 to 0.1.
         lr: multiplies whatever rate is found; for schedulers. Leave it at 1.
         horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and a
             run that goes on beyond it begins another of that length. Without it they fall as the root of time.
@@ -435,6 +436,11 @@ class Samuel(Optimizer):
                     f"feedback={self._feedback!r} needs whole parameters in every process, got one of shape "
                     f"{tuple(p.shape)} that is spread over processes; use feedback='linear'"
                 )
+        try:
+            self._base.refuse_split(group)
+        except ValueError:
+            self.param_groups.pop()
+            raise
         group["effective_lr"] = float(self._experts(len(self.param_groups) - 1).rate) * float(group["lr"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -573,6 +579,7 @@ class Samuel(Optimizer):
     def _refuse_gradients(self) -> None:
         for group in self.param_groups:
             _check_options(group, waiting=False)
+            self._base.refuse_split(group)
             for p in group["params"]:
                 if p.grad is not None and p.grad.is_sparse:
                     raise RuntimeError(
@@ -598,6 +605,7 @@ class Samuel(Optimizer):
         if len(ours) != len(theirs):
             return  # torch says it
         for (place, group), p in zip(theirs, ours, strict=True):
+            self._base.refuse_split({**group, "params": [p]})
             entries = state_dict["state"].get(place, {})
             if not entries:
                 continue

@@ -34,6 +34,14 @@ def is_spread(tensor: Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
+def is_split(tensor: Any) -> bool:
+    """Whether some process lacks a part of a tensor; the answer is the same in all of them."""
+    if not is_spread(tensor):
+        return False
+    places = enumerate(tensor.placements)
+    return any(not place.is_replicate() and tensor.device_mesh.size(dim) > 1 for dim, place in places)
+
+
 def raw(tensor: Any) -> Tensor:
     """The real numbers of a tensor that are on this device: its shard, and complex numbers as pairs."""
     if is_spread(tensor):
@@ -89,10 +97,8 @@ class Shelf:
         self.shapes = [raw(p).shape for p in params]
         # Views lie in memory as the parameter does, and without gaps.
         self.strides = [torch.empty_like(raw(p), device="meta").stride() for p in params]
-        sizes = np.asarray([shape.numel() for shape in self.shapes])
-        ends = np.cumsum(-(-sizes // ALIGNED) * ALIGNED)
-        self.offsets = [int(offset) for offset in np.append(0, ends)[:-1]]
-        self.size = max(1, -(-int(ends[-1]) // MULTIPLE)) * MULTIPLE  # not 0, even where this process holds nothing
+        sizes = [shape.numel() for shape in self.shapes]
+        self.offsets, self.size = _packed(sizes)
         self.enters = rays.enters
         self.moving = self.rows(len(rays.moving))
         self.kept = self.rows(len(rays.kept), anchor_dtype)
@@ -122,6 +128,13 @@ class Shelf:
     def rows(self, count: int, dtype: torch.dtype | None = None) -> Tensor:
         """New rows of zeros."""
         return torch.zeros(count, self.size, dtype=dtype or self.dtype, device=self.device)
+
+    def row_of(self, members: Sequence[int]) -> tuple[Tensor, dict[int, Tensor]]:
+        """A new row of zeros with room for some of the parameters, and its view for each of these."""
+        offsets, size = _packed([self.shapes[i].numel() for i in members])
+        row = torch.zeros(size, dtype=self.dtype, device=self.device)
+        places = zip(members, offsets, strict=True)
+        return row, {i: row.as_strided(self.shapes[i], self.strides[i], offset) for i, offset in places}
 
     def view(self, row: Tensor, i: int) -> Tensor:
         """The part of a row that belongs to parameter `i`, in its shape."""
@@ -353,6 +366,13 @@ class Shelf:
             target.copy_(here + wanted)
             if i in self.remainders:
                 self.remainders[i].copy_(wanted - (target.to(self.dtype) - here))
+
+
+def _packed(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where in a row parameters of these sizes begin, and how long the row is."""
+    ends = np.cumsum(-(-np.asarray(sizes) // ALIGNED) * ALIGNED)
+    offsets = [int(offset) for offset in np.append(0, ends)[:-1]]
+    return offsets, max(1, -(-int(ends[-1]) // MULTIPLE)) * MULTIPLE  # not 0, even where this process holds nothing
 
 
 def multiplier(lr: Any) -> Any:

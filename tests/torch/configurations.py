@@ -7,7 +7,7 @@ import torch
 
 from samuel.torch import Anytime, Samuel, Watched
 
-NAMED = ("adam", "adagrad", "momentum", "sgd")
+NAMED = ("adam", "adagrad", "momentum", "sgd", "muon")
 
 WATCHED = Watched(shortest=16, short=3)
 LEVELS = Anytime(shortest=4, levels=3)

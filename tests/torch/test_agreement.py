@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import samuel.jax
-from samuel.torch import DiscountedAdagrad, Samuel, Watched
+from samuel.torch import DiscountedAdagrad, MatrixMuon, Samuel, Watched
 from tests.torch.configurations import (
     CLASSES,
     CONFIGURATIONS,
@@ -63,7 +63,19 @@ SAME_IN_JAX = {
         "weight decay": {"alarm": 5, "weight_decay": 0.1},
         "few rates": {"lrs": (0.3, 0.003, 0.03)},
     },
+    "muon": {
+        "samuel": {"alarm": 5},
+        "horizon": {"alarm": 5, "horizon": 400},
+        "theorem": {"rule": "theorem"},
+        "slots": {"alarm": 5, "cover": Watched(shortest=32, short=3), "base_state": "slots"},
+        "weight decay": {"alarm": 5, "weight_decay": 0.1},
+    },
 }
+
+
+def as_in_torch(array):
+    """What JAX has with the outputs last, as layers in torch have it, with the outputs first."""
+    return torch.tensor(np.moveaxis(array, -1, 0) if array.ndim > 1 else array)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -109,14 +121,14 @@ def run_in_jax(base, dtype, lrs=None, **options):
 def test_it_takes_the_steps_of_the_jax_drop_in(base, name):
     options = SAME_IN_JAX[base][name]
     # Optax works out Adam's bias corrections in the precision of the parameters, torch in double precision.
-    dtype = np.float64 if base == "adam" else np.float32
+    dtype = np.float64 if base in ("adam", "muon") else np.float32
     start, slopes, path, decisions, rates, shifts, weights = run_in_jax(base, dtype, **options)
-    params = [torch.nn.Parameter(torch.tensor(array)) for array in start]
+    params = [torch.nn.Parameter(as_in_torch(array)) for array in start]
     optimizer = Samuel(params, base, **options)
     ours, our_decisions, our_rates = [], [], []
     for step in range(JAX_STEPS):
         for p, slope in zip(params, slopes, strict=True):
-            p.grad = torch.tensor(slope[step])
+            p.grad = as_in_torch(slope[step])
         optimizer.step()
         ours.append(values(params))
         with optimizer.decision():
@@ -124,7 +136,8 @@ def test_it_takes_the_steps_of_the_jax_drop_in(base, name):
         our_rates.append(optimizer.effective_lr)
     for found, expected in ((ours, path), (our_decisions, decisions)):
         for mine, theirs in zip(zip(*found, strict=True), expected, strict=True):
-            np.testing.assert_allclose(torch.stack(mine).numpy(), theirs, rtol=0, atol=1e-5)
+            expected_here = torch.stack([as_in_torch(array) for array in theirs])
+            np.testing.assert_allclose(torch.stack(mine).numpy(), expected_here.numpy(), rtol=0, atol=1e-5)
     np.testing.assert_allclose(our_rates, rates, rtol=1e-3)
     assert optimizer.shifts == shifts
     rule = options.get("rule", "samuel")
@@ -159,7 +172,7 @@ def test_the_plain_loop_takes_the_same_steps(name):
     assert_loops_agree(parameters, range(60), atol=1e-5, **CONFIGURATIONS[name], weight_decay=0.1)
 
 
-@pytest.mark.parametrize("name", ["adam-samuel", "momentum-slots", "adagrad-theorem", "sgd-levels"])
+@pytest.mark.parametrize("name", ["adam-samuel", "momentum-slots", "adagrad-theorem", "sgd-levels", "muon-samuel"])
 def test_the_plain_loop_takes_the_same_steps_in_double_precision(name):
     make = functools.partial(parameters, dtype=torch.float64)
     assert_loops_agree(make, range(60), atol=1e-6, **CONFIGURATIONS[name])
@@ -171,7 +184,7 @@ def test_the_plain_loop_takes_the_same_steps_with_anchors_of_16_bits(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-slots"])
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "muon-samuel"])
 def test_the_plain_loop_takes_the_same_steps_on_parameters_of_16_bits(name, dtype):
     make = functools.partial(parameters, dtype=dtype)
     one_rounding = 4 * torch.finfo(dtype).eps  # of parameters up to 4
@@ -179,7 +192,7 @@ def test_the_plain_loop_takes_the_same_steps_on_parameters_of_16_bits(name, dtyp
     assert max(p.abs().max() for p in trained(optimizer)) < 4
 
 
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-slots", "momentum-Kr", "sgd-Kr"])
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-slots", "momentum-Kr", "sgd-Kr", "muon-Kr"])
 def test_everything_restarts_in_these_runs(name):
     """Or the tests above would say little."""
     params = parameters()
@@ -202,7 +215,7 @@ def uneven_memory():
 
 
 @pytest.mark.parametrize("foreach", [True, False], ids=["packed", "plain"])
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-slots"])
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "muon-samuel"])
 def test_the_order_of_numbers_in_memory_does_not_matter(name, foreach):
     odd = uneven_memory()
     even = [torch.nn.Parameter(p.detach().contiguous()) for p in odd]
@@ -280,6 +293,7 @@ SAME_BASE = {
     "adagrad": DiscountedAdagrad,
     "momentum": functools.partial(torch.optim.SGD, momentum=0.9),
     "sgd": torch.optim.SGD,
+    "muon": MatrixMuon,
 }
 
 
@@ -356,7 +370,7 @@ class Prepared(torch.optim.Optimizer):
                     p.sub_(group["lr"] * p.grad / largest)
 
 
-EVERY_BASE = {**CLASSES, **VARIANTS, "adagrad": "adagrad", "Pulled": Pulled, "Prepared": Prepared}
+EVERY_BASE = {**CLASSES, **VARIANTS, "adagrad": "adagrad", "muon": "muon", "Pulled": Pulled, "Prepared": Prepared}
 
 
 @pytest.mark.parametrize("foreach", [True, False], ids=["packed", "plain"])

@@ -84,7 +84,7 @@ def test_it_goes_downhill(name, problem):
     assert loss(params) < 0.9 * before
 
 
-@pytest.mark.parametrize("base", ["adam", "adagrad", "momentum", "sgd"])
+@pytest.mark.parametrize("base", ["adam", "adagrad", "momentum", "sgd", "muon"])
 def test_without_any_option_it_gets_there(base):
     loss, shapes, _ = PROBLEMS["least squares"]
     params = parameters(shapes)
@@ -215,7 +215,7 @@ def test_sparse_gradients_are_refused_before_anything_changes():
 
 
 @pytest.mark.parametrize("foreach", [True, False], ids=["packed", "plain"])
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-levels", "sgd-inherit"])
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-levels", "sgd-inherit", "muon-samuel"])
 def test_a_parameter_without_gradients_stays_and_the_others_learn_as_if_alone(name, foreach):
     options = {**CONFIGURATIONS[name], "foreach": foreach, "weight_decay": 0.1}
     params, alone = parameters(), parameters()
@@ -232,7 +232,7 @@ def test_a_parameter_without_gradients_stays_and_the_others_learn_as_if_alone(na
     assert optimizer.effective_lr == pytest.approx(single.effective_lr, rel=1e-3)
 
 
-@pytest.mark.parametrize("base", ["adam", "momentum", torch.optim.Rprop, torch.optim.NAdam])
+@pytest.mark.parametrize("base", ["adam", "momentum", "muon", torch.optim.Rprop, torch.optim.NAdam])
 @pytest.mark.parametrize("rule", ["samuel", "theorem", "slots"])
 def test_a_parameter_can_be_frozen_in_mid_run_and_thawed(rule, base):
     params = parameters()
@@ -249,7 +249,7 @@ def test_a_parameter_can_be_frozen_in_mid_run_and_thawed(rule, base):
     assert all(p.isfinite().all() for p in params)
 
 
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "sgd-slots"])
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "sgd-slots", "muon-samuel"])
 def test_without_any_gradient_nothing_happens_and_no_time_passes(name):
     params = parameters()
     optimizer = Samuel(params, **CONFIGURATIONS[name])
@@ -300,7 +300,7 @@ def test_gradients_of_zero_move_nothing_before_the_first_real_one(name):
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-@pytest.mark.parametrize("base", ["adam", "adagrad", "sgd", torch.optim.Rprop, torch.optim.ASGD])
+@pytest.mark.parametrize("base", ["adam", "adagrad", "sgd", "muon", torch.optim.Rprop, torch.optim.ASGD])
 def test_gradients_are_read_and_never_written(base, maximize):
     params = parameters()
     optimizer = Samuel(params, base, **RULES["samuel"], maximize=maximize, weight_decay=0.1)
@@ -315,7 +315,7 @@ def test_gradients_are_read_and_never_written(base, maximize):
 
 
 @pytest.mark.parametrize("foreach", [True, False], ids=["packed", "plain"])
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "sgd-levels"])
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "sgd-levels", "muon-samuel"])
 def test_to_maximize_is_to_minimize_the_negative(name, foreach):
     down, up = parameters(), parameters()
     descending = Samuel(down, **CONFIGURATIONS[name], foreach=foreach)
@@ -692,7 +692,7 @@ def test_shifts_count_restarts():
     curvature=st.lists(st.floats(1e-3, 10.0), min_size=1, max_size=4),
     noise=st.sampled_from([0.0, 1.0]),
     scale=st.sampled_from([1e-4, 1.0, 1e3]),
-    base=st.sampled_from(["adam", "adagrad", "momentum", "sgd"]),
+    base=st.sampled_from(["adam", "adagrad", "momentum", "sgd", "muon"]),
     seed=st.integers(0, 1000),
 )
 def test_the_certificate_holds_on_every_convex_loss(rule, curvature, noise, scale, base, seed):
@@ -816,7 +816,7 @@ def test_a_grad_scaler_can_unscale_before_clipping():
 
 
 @pytest.mark.parametrize("foreach", [True, False], ids=["packed", "plain"])
-@pytest.mark.parametrize("base", ["adam", "sgd", "momentum"])
+@pytest.mark.parametrize("base", ["adam", "sgd", "momentum", "muon"])
 def test_steps_too_small_for_16_bits_add_up(base, foreach):
     short = torch.nn.Parameter(torch.ones(8, dtype=torch.bfloat16))
     long = torch.nn.Parameter(torch.ones(8))
@@ -840,7 +840,7 @@ def test_weight_decay_too_small_for_16_bits_adds_up():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-Kr", "sgd-levels"])
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-Kr", "sgd-levels", "muon-samuel"])
 def test_parameters_of_16_bits_go_where_those_of_32_bits_go(name, dtype):
     long = parameters()
     for p in long:

@@ -26,6 +26,7 @@ OPTIONS = {
     "adagrad": {"base": torch.optim.Adagrad},
     "nadam": {"base": torch.optim.NAdam},
     "rmsprop": {"base": torch.optim.RMSprop},
+    "muon": {"base": "muon", "alarm": 2.0},
 }
 
 
@@ -147,7 +148,7 @@ def test_a_weight_decay_that_changes_is_followed_by_what_was_recorded():
         torch.testing.assert_close(q.detach().cpu(), p.detach(), rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("name", ["default", "theorem", "slots", "decay", "momentum"])
+@pytest.mark.parametrize("name", ["default", "theorem", "slots", "decay", "momentum", "muon"])
 def test_a_captured_step_does_the_same(name):
     params = parameters("cuda")
     optimizer = made(params, OPTIONS[name])
@@ -216,7 +217,7 @@ def test_compiled_numbers_are_the_same_numbers(name):
         torch.testing.assert_close(q, p, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("name", ["default", "bf16 anchors", "slots"])
+@pytest.mark.parametrize("name", ["default", "bf16 anchors", "slots", "muon"])
 @pytest.mark.parametrize(("there", "back"), [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")])
 def test_a_state_goes_on_another_device(name, there, back):
     params = parameters(there)

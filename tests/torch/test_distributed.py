@@ -26,6 +26,7 @@ from tests.torch.workers.ranks import (
     SHORT_FLIP,
     SHORT_RUNS,
     STEPS,
+    WHOLE_RUNS,
     Training,
 )
 
@@ -97,7 +98,7 @@ def of_ranks(jobs, job, name):
 
 @cache
 def on_one_process(name):
-    return Training(LONG_RUNS[name]).run(0, STEPS).facts()
+    return Training({**LONG_RUNS, **WHOLE_RUNS}[name]).run(0, STEPS).facts()
 
 
 @cache
@@ -148,7 +149,24 @@ def test_two_processes_with_half_the_batch_each_end_where_one_does(jobs, spread,
         assert_close(found, on_one_process(name), 1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name, options in LONG_RUNS.items() if "rule" not in options])
+@pytest.mark.parametrize("name", WHOLE_RUNS)
+@pytest.mark.parametrize("spread", ["replicated", "two replicas of one shard"])
+def test_a_base_that_needs_whole_parameters_works_where_every_process_has_them(jobs, spread, name):
+    found = of_ranks(jobs, "train", f"{spread}: {name}")
+    assert_same_decisions(found)
+    assert_close(found[0], on_one_process(name), 1e-5)
+
+
+def test_matrices_that_are_split_are_refused_before_anything_changes(jobs):
+    for found in of_ranks(jobs, "train", "split matrices"):
+        assert len(found["said"]) == 2
+        for said in found["said"]:
+            assert said.startswith("Muon needs whole matrices in every process, got one of shape (7, 5) that is split")
+            assert "use DDP, or base='adam', or a group with matrices=False" in said
+        assert found["changed"] == []
+
+
+@pytest.mark.parametrize("name", [name for name, options in LONG_RUNS.items() if "rule" not in options] + [*WHOLE_RUNS])
 def test_the_runs_restart_after_the_targets_have_flipped(name):
     """Otherwise what is said about them here would be said of the easy part only."""
     assert any(step > FLIP for step in on_one_process(name)["shifted"])

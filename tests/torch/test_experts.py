@@ -16,7 +16,7 @@ import torch.distributed.tensor
 
 from samuel.jax import Experts
 from samuel.torch import Anytime, Chosen, Fixed, Geometric, Samuel
-from tests.torch.configurations import assert_same_snapshot
+from tests.torch.configurations import NAMED, assert_same_snapshot
 
 RATES = (0.003, 0.03, 0.3)
 ONE_BLOCK = Fixed(1000)
@@ -1072,7 +1072,7 @@ def test_groups_without_parameters_have_nothing_to_learn():
 @pytest.mark.parametrize("feedback", ["full", "loss"])
 @pytest.mark.parametrize(
     "base",
-    ["adam", "adagrad", "momentum", "sgd", *(getattr(torch.optim, n) for n in ("AdamW", "NAdam", "RMSprop", "Adamax"))],
+    [*NAMED, *(getattr(torch.optim, name) for name in ("AdamW", "NAdam", "RMSprop", "Adamax"))],
     ids=lambda base: base if isinstance(base, str) else base.__name__,
 )
 def test_every_base_goes_downhill_and_does_so_again_from_its_state(base, feedback, cover):

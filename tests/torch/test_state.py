@@ -130,7 +130,7 @@ def test_a_run_that_is_saved_and_loaded_goes_on_to_the_bit(name):
         assert_equal(decided(fresh, again), decisions[done + later])
 
 
-@pytest.mark.parametrize("name", ["adam-horizon", "adagrad-samuel", "momentum-Kr", "sgd-R"])
+@pytest.mark.parametrize("name", ["adam-horizon", "adagrad-samuel", "momentum-Kr", "sgd-R", "muon-Kr"])
 def test_a_restart_is_among_the_moments_of_saving(name):
     """Or the test above would say little."""
     params, optimizer = begin(RUNS[name])
@@ -151,7 +151,7 @@ def test_everything_that_is_told_is_loaded_too():
     assert_same_snapshot(snapshot(optimizer), snapshot(again))
 
 
-@pytest.mark.parametrize("name", ["adam-samuel", "16 bits", "home-made", "adagrad-theorem"])
+@pytest.mark.parametrize("name", ["adam-samuel", "16 bits", "home-made", "adagrad-theorem", "muon-slots"])
 def test_loading_into_a_run_leaves_nothing_of_it(name):
     params, optimizer = begin(RUNS[name])
     start = saved(params, optimizer)
@@ -271,7 +271,9 @@ def test_counts_of_steps_may_be_numbers_or_tensors(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "Adafactor", "Rprop", "Muon"])
+@pytest.mark.parametrize(
+    "name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "muon-samuel", "Adafactor", "Rprop", "Muon"]
+)
 def test_a_state_can_be_loaded_for_parameters_of_another_dtype(name, dtype):
     if name not in RUNS:
         pytest.skip(f"this torch has no {name}")
@@ -394,6 +396,7 @@ FOREIGN = {
     "SGD as base": (lambda params: Samuel(params, "sgd"), "made with another base"),
     "momentum as base": (lambda params: Samuel(params, "momentum"), "made with another base"),
     "RMSprop as base": (lambda params: Samuel(params, torch.optim.RMSprop), "made with another base"),
+    "Muon as base": (lambda params: Samuel(params, "muon"), "made with another base"),
 }
 
 
@@ -449,7 +452,7 @@ def by_pickle(what):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle], ids=["deepcopy", "pickle"])
 @pytest.mark.parametrize(
-    "name", ["adam-samuel", "adagrad-theorem", "16 bits", "complex", "home-made", "momentum-slots"]
+    "name", ["adam-samuel", "adagrad-theorem", "16 bits", "complex", "home-made", "momentum-slots", "muon-samuel"]
 )
 def test_a_copy_of_model_and_optimizer_goes_on_alike_and_by_itself(name, copied):
     params, optimizer = begin(RUNS[name])
@@ -492,7 +495,9 @@ def new_entries(optimizer):
 
 
 @pytest.mark.parametrize("replace", [new_dicts, new_entries])
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "16 bits", "complex", "home-made", "sgd-slots"])
+@pytest.mark.parametrize(
+    "name", ["adam-samuel", "adagrad-theorem", "16 bits", "complex", "home-made", "sgd-slots", "muon-samuel"]
+)
 def test_a_trainer_may_replace_the_state_in_mid_run(name, replace):
     params, optimizer = begin(RUNS[name])
     usual, undisturbed = begin(RUNS[name])
@@ -564,6 +569,21 @@ def test_the_state_has_as_many_copies_of_the_parameters_as_said(name, anchors):
     assert held(optimizer, "rays:") < 30_000
 
 
+@pytest.mark.parametrize("resume", [False, True], ids=["from the start", "resumed"])
+def test_muon_keeps_one_copy_of_matrices_and_two_of_all_else(resume):
+    shapes = ((64, 64), (8192,), (64, 64))
+    params = parameters(shapes)
+    optimizer = Samuel(params, "muon")
+    train(optimizer, params, range(3))
+    if resume:
+        params, given = parameters(shapes), optimizer.state_dict()
+        optimizer = Samuel(params, "muon")
+        optimizer.load_state_dict(given)
+        train(optimizer, params, [3])
+    of_matrices, of_all_else = 4 * 2 * 64 * 64, 4 * 8192
+    assert held(optimizer, "base") == pytest.approx(of_matrices + 2 * of_all_else, abs=1000)  # with the counts of steps
+
+
 def test_parameters_of_16_bits_have_vectors_of_32_and_a_remainder():
     params = parameters(((64, 64), (4096,)), torch.bfloat16)
     optimizer = Samuel(params, "sgd", rule="R", horizon=100)
@@ -573,7 +593,7 @@ def test_parameters_of_16_bits_have_vectors_of_32_and_a_remainder():
     assert held(optimizer, "rest:") == 2 * numbers
 
 
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "home-made", "16 bits"])
+@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "home-made", "16 bits", "muon-samuel"])
 def test_no_memory_is_lost_over_the_steps(name):
     params, optimizer = begin(RUNS[name])
 

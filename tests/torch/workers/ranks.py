@@ -59,7 +59,10 @@ SHORT_RUNS = {
     "a rate for each layer": {"base": "adam", "own_rates": (1e-3, 1e-2)},
     "one adagrad for each block": {"base": "adagrad", "rule": "theorem", "lrs": (1e-3, 1e-2, 1e-1), **LEVELS},
     "16-bit parameters": {"base": torch.optim.AdamW, "dtype": torch.bfloat16, "lrs": (1e-3, 1e-2, 1e-1)},
+    "muon without matrices": {"base": "muon", "matrices": False},
 }
+WHOLE_RUNS = {"muon": {"base": "muon"}}
+"""Of bases that need whole parameters; as long as the long ones."""
 EXPERT_RUNS = {
     "full": {"base": "adam", "feedback": "full", "combine": "sample", "lrs": (1e-3, 1e-2, 1e-1)},
     "loss": {"base": "momentum", "feedback": "loss", "combine": "average", "lrs": (1e-3, 1e-2, 1e-1)},
@@ -297,6 +300,12 @@ def train(folder):
         )
     for spread in MESHES:
         runs[spread] = lambda spread=spread: Training(SHORT_RUNS["adam"], spread, SHORT_FLIP).run(0, SHORT).facts()
+    for name, options in WHOLE_RUNS.items():
+        for spread in ("replicated", "two replicas of one shard"):
+            runs[f"{spread}: {name}"] = lambda spread=spread, options=options: (
+                Training(options, spread).run(0, STEPS).facts()
+            )
+    runs["split matrices"] = split_matrices
     for name, options in EXPERT_RUNS.items():
         runs[f"replicated: {name}"] = lambda options=options: (
             Training(options, "replicated", SHORT_FLIP).run(0, SHORT).facts()
@@ -315,6 +324,19 @@ def not_told():
         training.decision()
     except RuntimeError as error:
         return str(error)
+
+
+def split_matrices():
+    """What is said about matrices that are split: to a new optimizer, and to one that took them for no matrices."""
+    training = Training({"base": "muon", "matrices": False}, "sharded").run(0, 3)
+    before, said = training.facts(), []
+    training.optimizer.param_groups[0]["matrices"] = True
+    for attempt in (lambda: Training({"base": "muon"}, "sharded"), lambda: training.run(3, 4)):
+        try:
+            attempt()
+        except ValueError as error:
+            said.append(str(error))
+    return {"said": said, "changed": [what for what, value in training.facts().items() if before[what] != value]}
 
 
 def run_and_save(options, folder):
