@@ -48,6 +48,8 @@ class Traits(NamedTuple):
     """Whether old gradients stop to matter, so that blocks of different age can share its state."""
     lag: float = 0.5
     """What the rules "samuel" and "patient" judge with: a base whose steps remember longer needs more of it."""
+    experience: float = 0.0
+    """How many rounds of evidence, under the same rules, what is known about rates is worth after a shift."""
 
 
 TRAITS = {
@@ -55,7 +57,9 @@ TRAITS = {
     "adagrad": Traits((-5, 1), forgets=False),
     "momentum": Traits((-6, 0), forgets=True),
     "sgd": Traits((-5, 1), forgets=True),
-    "muon": Traits((-6, 0), forgets=True, lag=0.67),  # its momentum of 0.95 has twice the memory of Adam's 0.9
+    # Its momentum of 0.95 has twice the memory of Adam's 0.9; and steps of one length in all directions do not throw a
+    # network that meets new data, so the rate need not fall then.
+    "muon": Traits((-6, 0), forgets=True, lag=0.67, experience=1000.0),
 }
 """Of the bases with a name."""
 
@@ -91,14 +95,15 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     traits = ANY_BASE if base is None else TRAITS[base]
     defaults: dict[str, Any] = {}
     if isinstance(RULES[rule]["cover"], Watched) and "decay" not in RULES[rule]:
-        defaults = {"decay": "linear" if options.get("horizon") is not None else "sqrt", "lag": traits.lag}
+        falls = "linear" if options.get("horizon") is not None else "sqrt"
+        defaults = {"decay": falls, "lag": traits.lag, "experience": traits.experience}
     if rule in ("levels", "theorem") and not traits.forgets:
         defaults["base_state"] = "slots"
     given = {name: value for name, value in options.items() if value is not None}
     chosen = RULES[rule] | defaults | given
     if not isinstance(chosen["cover"], Watched) and "takeover" not in given:
         chosen.pop("takeover", None)  # there is no long block to take over from
-    for name in ("settle", "patience"):
+    for name in ("settle", "experience", "patience"):
         if chosen.get("scale", "rms") != "rms" and name not in given:
             chosen.pop(name, None)  # only gains in units of their own size may be weighed by anything else
     rates = usual_rates(*traits.decades) if learning_rates is None else learning_rates
