@@ -64,7 +64,8 @@ SETTLED = 32
 LATE = 0.05
 """In this last part of a block whose end is known, a gradient out of proportion is let pass."""
 FADING = 1.5
-"""With `settle`, what a block learns about rates in its round `n` counts `(1 + n / settle) ** -FADING`."""
+"""With `settle`, what a block learns about rates in its round `n` counts `(1 + n / settle) ** -FADING`; after a shift
+with `n + experience` in place of `n`."""
 PATIENT = 1.5
 """With `patience`, what speaks for smaller rates in the run's round `n` counts `PATIENT * n / (n + patience)` times
 what it would, until everything begins anew for the first time."""
@@ -224,7 +225,7 @@ class Rays:
     @cached_property
     def _resets(self) -> bool:
         """Whether everything may restart at a moment that the run decides."""
-        return not all(map(_is_off, (self.takeover, self.collapse, self.alarm)))
+        return not all(map(is_off, (self.takeover, self.collapse, self.alarm)))
 
     @cached_property
     def averages(self) -> bool:
@@ -482,9 +483,9 @@ class Rays:
             unit = self._unit(state.square + gains**2, state.count + 1)
             relative = xp.where(unit > 0, gains / xp.where(unit > 0, unit, 1.0), 0.0)
             used = xp.clip(relative, -1.0, 1.0)
-            if not _is_off(self.settle):
+            if not is_off(self.settle):
                 used = used * self._fading(state)[:, None]
-            if self.patience is not None and not _is_off(self.patience):
+            if self.patience is not None and not is_off(self.patience):
                 heard = self._heard(state, gains, gradient_square, self.patience)
                 used = xp.clip(used * heard[:, None], -1.0, 1.0)
             weights, _ = mw.judge(state.weights, used)
@@ -500,11 +501,11 @@ class Rays:
         After a shift a block is born with experience: it keeps what the one before it has learned.
         """
         count = state.count
-        if self.experience is not None:
-            count = count + self.experience * namespace(count).astype(state.shifts > 0, count.dtype)
+        xp = namespace(count)
+        if self.experience is not None and not is_off(self.experience):
+            count = count + xp.astype(state.shifts > 0, count.dtype) * self.experience
         if not is_traced(self.settle):
             return (1 + count / self.settle) ** -FADING
-        xp = namespace(count)
         settle = xp.zeros_like(count) + self.settle
         return xp.where(settle > 0, (1 + count / xp.where(settle > 0, settle, 1.0)) ** -FADING, 1.0)
 
@@ -576,7 +577,7 @@ class Rays:
         loss. Where some parameters do not decay, what their experts have moved by shrinks all the same, which is not
         what they would do by themselves. Left out where vectors are kept between blocks.
         """
-        if self.kept or _is_off(self.weight_decay):
+        if self.kept or is_off(self.weight_decay):
             return 1.0
         return 1 - rate * self.weight_decay
 
@@ -602,7 +603,7 @@ class Rays:
         """
         xp = namespace(square)
         counted = xp.where(square < math.inf, square, xp.zeros_like(square))
-        if self.alarm is None or _is_off(self.alarm):
+        if self.alarm is None or is_off(self.alarm):
             no = xp.zeros_like(state.alarmed)
             return no, no, counted, state.recent_square
         since = xp.astype(state.since, square.dtype)
@@ -811,18 +812,27 @@ def _check(rays: Rays) -> None:
     for name in ("takeover", "collapse"):
         if getattr(rays, name) is not None:
             _between(name, getattr(rays, name), 0.0, 1.0, low_included=True)
-    if not _is_off(rays.alarm):
+    if not is_off(rays.alarm):
         _between("alarm", rays.alarm, 1.0, math.inf)
-    for name, does in (("settle", "lets gains count less and less"), ("patience", "weighs gains by what they say")):
-        if not _is_off(getattr(rays, name)):
+    for name, does in (
+        ("settle", "lets gains count less and less"),
+        ("experience", "lets gains count less after a shift"),
+        ("patience", "weighs gains by what they say"),
+    ):
+        if not is_off(getattr(rays, name)):
             _between(name, getattr(rays, name), 0.0, math.inf)
             if rays.scale != "rms":
                 raise ValueError(
                     f"{name} {does}, which only scale='rms' allows, got scale={rays.scale!r}; leave {name} out"
                 )
+    if not is_off(rays.experience) and is_off(rays.settle):
+        raise ValueError(
+            f"experience lets gains fade as in an older block, and only with settle do they fade, got "
+            f"settle={rays.settle!r}; give settle=, or leave experience out"
+        )
     _between("average", rays.average, 0.0, math.inf, low_included=True)
     _between("weight_decay", rays.weight_decay, 0.0, math.inf, low_included=True)
-    if not _is_off(rays.takeover) and not isinstance(rays.cover, Watched):
+    if not is_off(rays.takeover) and not isinstance(rays.cover, Watched):
         raise ValueError(f"takeover is for the long block of a Watched cover, got {rays.cover!r}; leave it out")
     if rays.decay == "linear" and isinstance(rays.cover, Watched) and rays.horizon is None:
         raise ValueError(
@@ -838,7 +848,7 @@ def _check(rays: Rays) -> None:
             )
 
 
-def _is_off(value: Any) -> bool:
+def is_off(value: Any) -> bool:
     """Whether an option is left out or 0; one that is traced may become any number, and is not."""
     if value is None or is_traced(value):
         return value is None

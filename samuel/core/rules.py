@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from samuel.core.cover import Anytime, Watched
 from samuel.core.options import one_of
-from samuel.core.rays import Rays
+from samuel.core.rays import Rays, is_off
 
 _SAMUEL = {"cover": Watched(short=0), "settle": 100.0, "alarm": 10.0, "average": 8.0}
 
@@ -49,7 +49,7 @@ class Traits(NamedTuple):
     lag: float = 0.5
     """What the rules "samuel" and "patient" judge with: a base whose steps remember longer needs more of it."""
     experience: float = 0.0
-    """How many rounds of evidence, under the same rules, what is known about rates is worth after a shift."""
+    """How many rounds of a block, under the same rules, what is known about rates is worth after a shift."""
 
 
 TRAITS = {
@@ -80,7 +80,8 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     """The rays of a ready rule; options that are not None override it.
 
     A rule with one long block that says nothing about the decay ("samuel", "patient") lets rates fall linearly to 0
-    where the horizon is known, and as the root of time where it is not.
+    where the horizon is known, and as the root of time where it is not. Its lag and its experience are those that suit
+    the base.
 
     Args:
         rule: its name.
@@ -106,5 +107,7 @@ def follow(rule: str, learning_rates: Sequence[float] | None = None, base: str |
     for name in ("settle", "experience", "patience"):
         if chosen.get("scale", "rms") != "rms" and name not in given:
             chosen.pop(name, None)  # only gains in units of their own size may be weighed by anything else
+    if is_off(chosen.get("settle")) and "experience" not in given:
+        chosen.pop("experience", None)  # nothing fades
     rates = usual_rates(*traits.decades) if learning_rates is None else learning_rates
     return Rays(learning_rates=rates, **chosen)

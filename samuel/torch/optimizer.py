@@ -36,6 +36,7 @@ _RAY_OPTIONS = (
     "collapse",
     "alarm",
     "settle",
+    "experience",
     "patience",
     "average",
     "base_state",
@@ -91,7 +92,7 @@ class Samuel(Optimizer):
             of every rate; equal by default.
         decay: how rates fall over a block: "none", "linear" or "sqrt".
         lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
-            By default, under the rule "samuel", 0.5.
+            By default, under the rules "samuel" and "patient", 0.5, and over Muon, which remembers longer, 0.67.
         reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
         short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
         takeover: restart everything when the long block's share of the weight falls below this; 0 for never.
@@ -99,10 +100,16 @@ class Samuel(Optimizer):
             would rather go back than on. 0 for never.
         alarm: restart everything when two gradients in a row have a square of more than this times the mean, that since
             the last restart and that of about the last hundred: the data have shifted. What is known about rates is
-            kept. 0 for never. Gradients that were clipped before they come here cannot leap.
+            kept; `experience` says how much new evidence it takes to change it. 0 for never. Gradients that were
+            clipped before they come here cannot leap.
         settle: what the block's round `n` says about rates counts `(1 + n / settle) ** -1.5`: after some hundred rounds
             the rate hardly moves, as it should when a network is about to settle. The rule "samuel" has 100; 0 for no
             end of learning, as in the others.
+        experience: once the data have shifted, what a block says about rates counts as if the block were this many
+            rounds older, `(1 + (n + experience) / settle) ** -1.5`: it begins with what was learned before, and the
+            rate need not be found anew. 0 for a block that learns as the first one did. The rules "samuel" and
+            "patient" have 1000 over Muon, with 100 for `settle` a tenth of the rate's freedom to move, and 0 over any
+            other base. Only with `settle`.
         patience: what speaks for smaller rates in the run's round `n` counts `1.5 n / (n + patience)` times what it
             would: less at first, because a network's first steps are noisy and look worse than they are, and half as
             much again in the end. It counts in full where the square of the gradient is more than twice its mean so
@@ -181,6 +188,7 @@ class Samuel(Optimizer):
         collapse: float | None = None,
         alarm: float | None = None,
         settle: float | None = None,
+        experience: float | None = None,
         patience: float | None = None,
         average: float | None = None,
         base_state: Literal["shared", "slots"] | None = None,

@@ -1,0 +1,84 @@
+"""Joins the rows of a report to a file here: new methods are added, new seeds of known ones join the others.
+
+    samuel report RUN... --json > report.json
+    python results/join.py results/imagenette.json report.json --rename "samuel=samuel (muon)=SAMUEL over Muon"
+
+Means, deviations and places in the search are computed again; the sentences about the numbers are left out, since they
+are the report's to make. What a row is renamed to has the form METHOD=NEW METHOD=NEW LABEL; a METHOD that ends with *
+stands for all that begin so, whose seeds are joined. Without a name of their own rows join those that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from samuel.studies.files import replace
+from samuel.studies.report.summary import Value
+
+DIGITS = 6
+"""Significant digits of a number, as in reports."""
+
+
+def renamed(method: str, renames: list[list[str]]) -> tuple[str, str | None]:
+    """What a method of the report is called in the file, and its label where it has a new one."""
+    for old, new, label in renames:
+        if method == old or (old.endswith("*") and method.startswith(old[:-1])):
+            return new, label
+    return method, None
+
+
+def together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The values of a method with the seeds of both."""
+    seeds = [*one["seeds"], *other["seeds"]]
+    value = Value(tuple(seeds), len(seeds), one["diverged"] + other["diverged"])
+    short = [None if number is None else float(f"{number:.{DIGITS}g}") for number in (value.mean, value.deviation)]
+    return {"mean": short[0], "deviation": short[1], "seeds": seeds, "wanted": len(seeds), "diverged": value.diverged}
+
+
+def join(study: dict[str, Any], new: dict[str, Any], renames: list[list[str]], only: set[str]) -> None:
+    """Put the rows of a study into another, of the same length and with the same columns."""
+    for key in ("study", "rounds", "batch", "columns", "shift"):
+        if study[key] != new[key]:
+            raise ValueError(f"the report's {key} is {new[key]}, the file's {study[key]}: they cannot be compared")
+    rows = {row["method"]: row for row in study["rows"]}
+    for row in new["rows"]:
+        if only and row["method"] not in only:
+            continue
+        method, label = renamed(row["method"], renames)
+        row = {**row, "method": method, "label": label or row["label"]}
+        known = rows.get(method)
+        if known is not None:
+            row["values"] = {key: together(value, row["values"][key]) for key, value in known["values"].items()}
+            row["label"] = known["label"]
+        for kind in ("last", "best"):
+            if "search" in study:
+                ours = row["values"][f"{kind}_accuracy"]["mean"]
+                row[f"rank_by_{kind}"] = 1 + sum(one > ours for one in study["search"][f"{kind}_accuracy"])
+        rows[method] = row
+    study["rows"] = list(rows.values())
+    study["runs"] += new["runs"]
+    study["findings"] = []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--rename", action="append", default=[], help="METHOD=NEW METHOD=NEW LABEL")
+    parser.add_argument("--only", action="append", default=[], help="only this method of the report")
+    parser.add_argument("--note", action="append", default=[], help="a sentence to add to the file's notes")
+    arguments = parser.parse_args()
+    text = arguments.file.read_text()
+    content, indent = json.loads(text), len(text.split('"', 1)[0].split("\n")[1])  # as it is, so that a change is seen
+    (study,), (new,) = content["studies"], json.loads(arguments.report.read_text())["studies"]
+    join(study, new, [rename.split("=") for rename in arguments.rename], set(arguments.only))
+    study["notes"] += arguments.note
+    replace(arguments.file, json.dumps(content, indent=indent) + "\n")
+    print(f"{arguments.file}: {len(study['rows'])} rows")
+
+
+if __name__ == "__main__":
+    main()
