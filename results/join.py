@@ -64,6 +64,7 @@ def join(study: dict[str, Any], new: dict[str, Any], renames: list[list[str]], o
 
 
 def main() -> None:
+    """Join a report to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("report", type=Path)

@@ -203,6 +203,10 @@ class Rays:
             value = getattr(self, name)
             if isinstance(value, np.integer | np.ndarray) and value.ndim == 0 and value.dtype.kind in "iu":
                 object.__setattr__(self, name, int(value))
+        for name in ("alarm", "settle", "experience", "patience"):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray | np.generic) and _number(value) is not None:
+                object.__setattr__(self, name, float(value))  # or its dtype would become that of the weights
         _check(self)
 
     # What is stored
@@ -827,7 +831,7 @@ def _check(rays: Rays) -> None:
                 )
     if not is_off(rays.experience) and is_off(rays.settle):
         raise ValueError(
-            f"experience lets gains fade as in an older block, and only with settle do they fade, got "
+            "experience lets gains fade as in an older block, and only with settle do they fade, got "
             f"settle={rays.settle!r}; give settle=, or leave experience out"
         )
     _between("average", rays.average, 0.0, math.inf, low_included=True)

@@ -120,8 +120,8 @@ def samuel(
         experience: once the data have shifted, what a block says about rates counts as if the block were this many
             rounds older, `(1 + (n + experience) / settle) ** -1.5`: it begins with what was learned before, and the
             rate need not be found anew. 0 for a block that learns as the first one did. The rules "samuel" and
-            "patient" have 1000 over "muon", with 100 for `settle` a tenth of the rate's freedom to move, and 0 over any
-            other base. Only with `settle`.
+            "patient" have 1000 over "muon", where the first round after a shift then counts a 36th, and 0 over other
+            bases. It needs `settle`.
         patience: what speaks for smaller rates in the run's round `n` counts `1.5 n / (n + patience)` times what it
             would: less at first, because a network's first steps are noisy and look worse than they are, and half as
             much again in the end. It counts in full where the square of the gradient is more than twice its mean so

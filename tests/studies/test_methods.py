@@ -64,13 +64,14 @@ def test_a_step_schedule_has_a_rate_for_each_phase():
     ("options", "expected"),
     [
         ({}, "over adam, weight decay 0.3:"),
+        ({"samuel_base": "muon"}, "over muon, weight decay 0.3:"),
         ({"samuel_base": "sgd"}, "over sgd:"),
         ({"samuel_base": "sgd", "samuel_weight_decay": 0.01}, "over sgd, weight decay 0.01:"),
         ({"samuel_weight_decay": 0.0}, "over adam:"),
     ],
-    ids=["adam", "sgd", "sgd with decay", "adam without"],
+    ids=["adam", "muon", "sgd", "sgd with decay", "adam without"],
 )
-def test_the_drop_in_has_a_weight_decay_over_adam_and_says_so(options, expected):
+def test_the_drop_in_has_a_weight_decay_over_adam_and_muon_and_says_so(options, expected):
     assert expected in method("samuel", replace(ONLINE, **options)).about
 
 

@@ -101,7 +101,7 @@ def test_every_base_learns_at_the_rate_it_comes_with_as_optaxs_optimizer_does(di
 
 
 def test_the_bases_that_are_not_optaxs_under_their_own_name_are_few():
-    assert set(BASES) - set(COMPLETE) == {"wngrad", "muon"}
+    assert set(BASES) - set(COMPLETE) == {"wngrad", "muon", "muonw"}
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -170,6 +170,13 @@ def test_muon_does_not_mix_networks_that_train_side_by_side(muon_and_adam):
     together = first(jax.tree.map(lambda *leaves: np.stack(leaves), GRADIENTS[1], GRADIENTS[0]))
     alone = jax.tree.map(lambda leaf: leaf[0], muon_and_adam[0])
     assert_close(jax.tree.map(lambda leaf: leaf[1], jax.device_get(together)), alone, rtol=1e-4, atol=1e-5)
+
+
+def test_muonw_is_muon_whose_matrices_shrink():
+    muon, muonw = (direction(name) for name in ("muon", "muonw"))
+    plain, shrinking = (one.update(GRADIENTS[0], one.init(PARAMS), PARAMS)[0] for one in (muon, muonw))
+    expected = jax.tree.map(lambda step, leaf: step + (0.3 * leaf if leaf.ndim > 1 else 0.0), plain, PARAMS)
+    assert_close(shrinking, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_weight_decay_goes_through_the_base_like_a_gradient():
@@ -304,7 +311,7 @@ def test_what_has_a_name_has_a_label_a_sentence_and_a_source(known):
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        (lambda: direction("adamax"), "base must be one of 'sgd'.*'muon', got 'adamax'"),
+        (lambda: direction("adamax"), "base must be one of 'sgd'.*'muonw', got 'adamax'"),
         (lambda: base("lion"), "'adam'.*got 'lion'"),
         (lambda: base("sgd", weight_decay=-1.0), "weight_decay .*got -1.0"),
         (lambda: base("sgd", clip=0.0), "clip .*got 0.0"),
