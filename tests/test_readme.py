@@ -106,7 +106,7 @@ def plain(cell):
 
 
 def check_bold(name, key, table):
-    """Bold in a column, given as labels and cells: the best, and what is within a deviation (of SAMUEL's seeds over Adam)."""
+    """Bold in a column, labels and cells: the best, and what is within a deviation of SAMUEL's seeds over Adam."""
     means = {label: mean_of(name, key, label) for label, cell in table if cell}
     level = max(means.values()) - (results(name)["samuel"]["values"][key]["deviation"] or 0)
     assert {label for label, cell in table if "**" in cell} == {label for label in means if means[label] >= level}
@@ -205,7 +205,8 @@ def test_what_the_first_screen_says_of_the_shift():
         f"{first['samuel']:.0f} % in the first 100 rounds after the shift, where the best of four baselines has "
         f"{max(first[method] for method in baselines):.0f} %",
         f"{over_muon['window_100']:.1f} % in the first 100 rounds, and then gets further: "
-        f"{over_muon['best_after']:.1f} % at best after the shift, where the best of six methods that need no rate or no schedule has "
+        f"{over_muon['best_after']:.1f} % at best after the shift, "
+        "where the best of six methods that need no rate or no schedule has "
         f"{max(after[peer] for peer in peers):.1f} %",
         "of the baselines at searched rates two are level in the first 100 rounds "
         f"({level['adagrad/cosine@0.6']:.1f} and {max(level.values()):.1f} %)",

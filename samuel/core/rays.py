@@ -468,14 +468,16 @@ class Rays:
         positions = anchors[:, None] - rates * sums[:, None]
         judged = anchors[:, None] - rates * (sums - lags)[:, None]
         if self.reference == "long":
-            ours = xp.sum(xp.where(long[:, None], p * judged, 0.0)) / xp.sum(xp.where(long[:, None], p, 0.0))
+            terms = xp.where(long[:, None], p * judged, 0.0) / xp.sum(xp.where(long[:, None], p, 0.0))
         elif self.combine == "points":
-            ours = xp.sum(p * judged)
+            terms = p * judged
         else:
-            ours = decision
+            terms = y * dots
+        ours = xp.sum(terms)
         gains = ours - judged
-        # Newborns stand where the decision is: what is left of their gain is rounding, and must not be magnified.
-        size = xp.max(abs(xp.where(p > 0, anchors[:, None], 0.0))) + abs(ours)
+        # Newborns stand where the decision is: what is left of their gain is rounding, and must not be magnified. The
+        # rounding is that of what was summed up, and the sum may be far smaller.
+        size = xp.max(abs(xp.where(p > 0, anchors[:, None], 0.0))) + xp.sum(abs(terms))
         noise = _ROUNDINGS * xp.finfo(dots.dtype).eps * size
         gains = xp.where(abs(gains) > noise, gains, 0.0)  # and where no number is left, there is nothing to judge by
         return gains, decision - positions

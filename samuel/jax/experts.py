@@ -116,8 +116,8 @@ class Experts:
         loss_fn: `loss_fn(params, model_state, batch, key) -> (loss, model_state)` or `(loss, model_state, aux)`. The
             loss is one number, and the model state (None if there is none) comes back in the shapes it had.
         base: what every expert does with its gradients: an optax transformation whose updates are steps of rate 1 to
-            be subtracted, such as `optax.scale_by_adam()`; a name ("adagrad", "adam", "sgd", "momentum"); or, with
-            `hyperparameters`, a function of them that gives such a transformation.
+            be subtracted, such as `optax.scale_by_adam()`; a name ("adagrad", "adam", "muon", "sgd", "momentum"); or,
+            with `hyperparameters`, a function of them that gives such a transformation.
         learning_rates: candidates, one expert each in every slot. With a `Chosen` cover also a list of such lists,
             one per phase.
         cover: which stretches of time get experts of their own: see `samuel.core.cover`.

@@ -59,7 +59,7 @@ class Sweep:
     Args:
         loss_fn: `loss_fn(params, model_state, batch, key) -> (loss, model_state)` or `(loss, model_state, aux)`.
         base: an optax transformation whose updates are steps of rate 1 to be subtracted (`optax.scale_by_adam()`), or
-            the name of one: "adagrad", "adam", "sgd", "momentum".
+            the name of one: "adagrad", "adam", "muon", "sgd", "momentum".
         phases: the candidate learning rates of each phase.
         transitions: the rounds at which the second and later phases start.
         reset: start every phase with a new optimizer state; by default it is kept.

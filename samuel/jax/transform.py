@@ -430,18 +430,20 @@ def _zeros_beside(leaf: jax.Array, dtype: Any = None) -> jax.Array:
 
 def _placed_like(params: Any, state: Any) -> Any:
     """The base's state with what is like the parameters placed where they are, also in a compiled `init`."""
-    structure = jax.tree.structure(params)
+    structure = jax.tree.structure(params, is_leaf=_is_masked)
 
-    def is_like(node: Any) -> bool:
-        return jax.tree.structure(node) == structure
+    def is_like(node: Any) -> bool:  # also where a part of the parameters is masked: Muon has two such parts
+        return jax.tree.structure(node, is_leaf=_is_masked) == structure
 
     def placed(node: Any) -> Any:
         if not is_like(node) or not all(map(is_traced, jax.tree.leaves(node))):
             return node  # not compiled: optax has placed it already
-        return jax.tree.map(beside, node, params)
+        return jax.tree.map(beside, node, params, is_leaf=_is_masked)
 
-    def beside(leaf: jax.Array, p: jax.Array) -> jax.Array:
-        return jnp.where(False, p.astype(leaf.dtype), leaf) if p.shape == leaf.shape else leaf
+    def beside(leaf: Any, p: Any) -> Any:
+        if _is_masked(leaf) or p.shape != leaf.shape:
+            return leaf
+        return jnp.where(False, p.astype(leaf.dtype), leaf)
 
     return jax.tree.map(placed, state, is_leaf=is_like)
 

@@ -208,7 +208,8 @@ class PlainRays:
             self.unit = caution * np.sqrt(self.square / self.count[:, None])
             used = np.clip(gains / np.where(self.unit > 0, self.unit, 1.0), -1, 1)
             if self.o.settle:
-                used *= [[(1 + (n - 1) / self.o.settle) ** -FADING] for n in self.count]
+                older = (self.o.experience or 0) if self.shifts else 0
+                used *= [[(1 + (n - 1 + older) / self.o.settle) ** -FADING] for n in self.count]
             if self.o.patience:
                 used = np.clip(used * heard[:, None], -1, 1)
             self.log_v += np.log1p(used[..., None] * self.fractions)

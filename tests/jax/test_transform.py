@@ -29,6 +29,7 @@ from samuel.jax import (
     learning_rate,
     pace,
     samuel,
+    scale_by_muon,
     shifts,
     weights,
 )
@@ -230,7 +231,7 @@ def test_the_average_and_the_alarm_can_be_injected():
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0])  # 0 means off
-@pytest.mark.parametrize("option", ["alarm", "settle", "patience", "average"])
+@pytest.mark.parametrize("option", ["alarm", "settle", "experience", "patience", "average"])
 def test_an_option_may_be_a_number_an_array_or_injected(option, value):
     def end(make, value):
         params, state = Loop(make("adam", (1e-3, 1e-2, 1e-1), **{option: value})).run()
@@ -240,6 +241,22 @@ def test_an_option_may_be_a_number_an_array_or_injected(option, value):
     given = end(samuel, value)
     assert_close(end(samuel, jnp.asarray(value)), given)
     assert_close(end(optax.inject_hyperparams(samuel), optax.constant_schedule(value)), given)
+
+
+def test_after_a_shift_experience_is_the_same_as_a_number_an_array_or_injected():
+    leap = (np.where(np.arange(60) < 40, 0.0, 100.0).astype(np.float32),)
+
+    def end(make, value):
+        params, state = Loop(make("sgd", (0.01, 0.1), experience=value)).run(jnp.ones(3), leap, pull)
+        assert shifts(state) == 1
+        return params, weights(state)
+
+    ends = {}
+    for value in (0.0, 30.0):
+        ends[value] = end(samuel, value)
+        assert_close(end(samuel, jnp.asarray(value)), ends[value])
+        assert_close(end(optax.inject_hyperparams(samuel), optax.constant_schedule(value)), ends[value])
+    assert abs(ends[30.0][1] - ends[0.0][1]).max() > 1e-3
 
 
 def test_an_average_of_zero_means_none_also_where_nothing_is_compiled():
@@ -701,9 +718,10 @@ def train_over_devices():
     _check_placement(kinds.Auto, samuel("adam", (1e-3, 1e-2, 1e-1), cover=Watched(4, short=2), weight_decay=0.1))
     _check_placement(kinds.Explicit, samuel("adam", (1e-3, 1e-2, 1e-1)))
     _check_placement(kinds.Explicit, samuel(optax.scale_by_adam(), **short_blocks("theorem")))
+    _check_placement(kinds.Auto, samuel("muon", (1e-3, 1e-2, 1e-1)), of_base=3)  # of matrices it has one copy
 
 
-def _check_placement(kind, optimizer):
+def _check_placement(kind, optimizer, of_base=4):
     mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(kind, kind))
     rng = np.random.default_rng(0)
     params = {"w": jnp.asarray(rng.normal(size=(8, 4)), jnp.float32), "b": jnp.ones(6, jnp.bfloat16)}
@@ -729,12 +747,12 @@ def _check_placement(kind, optimizer):
         updates, state = optimizer.update(jax.grad(loss)(params), state, params)
         return optax.apply_updates(params, updates), state, updates
 
-    assert_placed(optimizer.init(spread), least=10)
+    assert_placed(optimizer.init(spread), least=6 + of_base)
     own = spread, jax.jit(optimizer.init)(spread)
-    assert_placed(own, least=12)
+    assert_placed(own, least=8 + of_base)
     for _ in range(9):  # blocks end after four and eight
         *own, updates = step(*own)
-        assert_placed((own, updates), least=14)
+        assert_placed((own, updates), least=10 + of_base)
     alone = params, jax.jit(optimizer.init)(params)
     for _ in range(9):
         *alone, _ = step(*alone)
@@ -761,6 +779,70 @@ def test_a_named_base_is_the_transformation_it_stands_for():
     named, own = (Loop(samuel(base, **options)).run() for base in ("sgd", optax.identity()))
     assert_close((named[0], tell(named[1])), (own[0], tell(own[1])))
     assert_same_run(*Loop(make(base=optax.scale_by_adam())).run())
+
+
+def layers():
+    """A matrix, the kernel of a convolution, a table of word vectors and a bias."""
+    rng, shapes = np.random.default_rng(1), {"kernel": (6, 4), "conv": (3, 3, 2, 5), "embedding": (7, 3), "bias": (4,)}
+    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+
+
+@cache
+def moving_goals(steps=60):
+    """Where the layers are pulled to in every step: about 0, and far away from the 40th on."""
+    rng, far = np.random.default_rng(2), np.where(np.arange(steps) < 40, 0.0, 30.0)
+    return ([jax.tree.map(lambda p: np.float32(at + 0.1 * rng.normal(size=p.shape)), layers()) for at in far],)  # noqa: B023
+
+
+def pull_layers(params, batch):
+    return sum(pull(params[name].astype(jnp.float32), (goal,)) for name, goal in batch[0].items())
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_muon_by_name_is_the_transformation_with_the_lag_and_the_experience_that_suit_it(packed):
+    named = samuel("muon", packed=packed)
+    own = samuel(scale_by_muon(), lag=0.67, experience=1000.0, packed=packed)
+    runs = (followed(optimizer, layers(), pull_layers, moving_goals()) for optimizer in (named, own))
+    for (params, state), (others, their_state) in zip(*runs, strict=True):
+        assert_close((params, tell(state)), (others, tell(their_state)))
+    assert shifts(state) == 1
+    with pytest.raises(AssertionError):  # what the name brings makes a difference
+        assert_close(params, Loop(samuel(scale_by_muon(), packed=packed)).run(layers(), moving_goals(), pull_layers)[0])
+
+
+def test_over_muon_packed_vectors_and_trees_do_the_same():
+    ends = [Loop(samuel("muon", packed=packed)).run(layers(), moving_goals(), pull_layers) for packed in (True, False)]
+    assert_close(ends[0][0], ends[1][0], rtol=1e-4, atol=1e-4)  # the iteration magnifies the last bits of small numbers
+    assert_close(decision(ends[0][1], ends[0][0]), decision(ends[1][1], ends[1][0]), rtol=1e-4, atol=1e-4)
+
+
+def test_with_one_rate_it_is_muon_with_that_rate():
+    ours = Loop(samuel("muon", (0.05,), decay="none", alarm=0)).run(layers(), moving_goals(), pull_layers)[0]
+    muon = optax.chain(scale_by_muon(), optax.scale(-0.05))
+    assert_close(ours, Loop(muon).run(layers(), moving_goals(), pull_layers)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_over_muon_parameters_of_16_bits_keep_them_and_learn():
+    first = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), layers())
+    nearby = ([goal for goal in moving_goals()[0] for _ in range(2)][:80],)  # before the shift
+    params, state = Loop(samuel("muon")).run(first, nearby, pull_layers)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(jnp.bfloat16)}
+    floats = [leaf for leaf in jax.tree.leaves(state.base) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    assert {leaf.dtype for leaf in floats} == {jnp.dtype(jnp.float32)}
+    last = (nearby[0][-1],)
+    assert pull_layers(params, last) < 0.5 * pull_layers(first, last)
+
+
+def test_over_muon_kernels_of_convolutions_move_along_matrices_of_inputs_times_outputs():
+    optimizer = samuel("muon", (1.0,), decay="none", packed=True)
+    updates, _ = jax.jit(optimizer.update)(layers(), jax.jit(optimizer.init)(layers()), layers())
+    for name, inputs, outputs in (("kernel", 6, 4), ("conv", 18, 5)):
+        sizes = np.linalg.svd(np.reshape(updates[name], (inputs, outputs)), compute_uv=False)
+        sizes /= 0.2 * math.sqrt(max(inputs, outputs))
+        assert (abs(sizes - 1) < 0.35).all(), name  # five iterations make them roughly 1
+    signs = jax.tree.map(jnp.sign, layers())
+    for name in ("embedding", "bias"):  # a first step of Adam's, along the sign of every number
+        assert_close(updates[name] / abs(updates[name]).max(), -signs[name], rtol=1e-3)
 
 
 def test_a_chain_can_be_the_base():
@@ -905,6 +987,9 @@ def test_slots_that_are_closed_have_no_certificate():
         ({"alarm": 1.0}, "alarm must be a number above 1 .* got 1.0"),
         ({"alarm": -2}, "alarm must be .* got -2"),
         ({"settle": -5.0}, "settle must be .* got -5.0"),
+        ({"experience": -5.0}, "experience must be .* got -5.0"),
+        ({"experience": 9.0, "scale": "max"}, "experience lets gains count less .* got scale='max'; leave experience"),
+        ({"experience": 9.0, "rule": "R", "horizon": 9}, "only with settle .* got settle=None; give settle="),
         ({"patience": -5.0}, "patience must be .* got -5.0"),
         ({"settle": 100.0, "scale": "max"}, "settle lets gains count less .* got scale='max'; leave settle out"),
         ({"average": -1.0}, "average must be .* at least 0 .* got -1.0"),

@@ -35,6 +35,7 @@ SAME_IN_JAX = {
     "adam": {
         "samuel": {"alarm": 5},  # this goal does not flip far enough for the usual one
         "patient": {"rule": "patient", "alarm": 5},
+        "experience": {"alarm": 5, "experience": 30},
         "horizon": {"alarm": 5, "horizon": 400},  # the run goes on beyond it
         "theorem": {"rule": "theorem"},
         "levels": {"rule": "levels"},

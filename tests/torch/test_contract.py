@@ -989,6 +989,14 @@ REFUSED = {
         ValueError,
         "only scale='rms' allows, got scale='max'",
     ),
+    "experience before": ({"experience": -1.0}, ValueError, "experience must be a number above 0 .* got -1.0"),
+    "endless experience": ({"experience": float("inf")}, ValueError, "experience must be .* got inf"),
+    "experience of two numbers": ({"experience": torch.ones(2)}, ValueError, "experience must be .* got tensor"),
+    "experience of nothing": (
+        {"rule": "R", "horizon": 9, "experience": 9.0},
+        ValueError,
+        "only with settle do they fade, got settle=None; give settle=",
+    ),
     "endless patience": ({"patience": float("inf")}, ValueError, "patience must be .* got inf"),
     "complex patience": ({"patience": torch.tensor(1j)}, ValueError, "patience must be a number .* got tensor"),
     "patience of two numbers": ({"patience": torch.ones(2)}, ValueError, "patience must be a number .* got tensor"),
@@ -1014,7 +1022,15 @@ def test_bad_arguments_are_refused_by_name_and_value(name):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("horizon", 30), ("lag", 0.5), ("alarm", 5.0), ("settle", 30.0), ("patience", 30.0), ("average", 2.0)],
+    [
+        ("horizon", 30),
+        ("lag", 0.5),
+        ("alarm", 5.0),
+        ("settle", 30.0),
+        ("experience", 30.0),
+        ("patience", 30.0),
+        ("average", 2.0),
+    ],
 )
 def test_an_option_may_be_a_tensor_of_no_dimension(option, value):
     ends = []

@@ -1000,6 +1000,7 @@ REFUSED = {
     "linear bound": ({"bound": 1.0}, "bound is for feedback='full' or 'loss', got bound=1.0"),
     "alarm": ({**FULL, "alarm": 10.0}, "alarm is for feedback='linear', got alarm=10.0"),
     "settle": ({**FULL, "settle": 100.0}, "settle is for feedback='linear', got settle=100.0"),
+    "experience": ({**FULL, "experience": 9.0}, "experience is for feedback='linear', got experience=9.0"),
     "patience": ({**FULL, "patience": 9.0}, "patience is for feedback='linear', got patience=9.0"),
     "average": ({**FULL, "average": 8.0}, "average is for feedback='linear', got average=8.0"),
     "bound": ({**FULL, "bound": -1.0}, "bound must be a positive number, got -1.0"),
