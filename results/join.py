@@ -32,17 +32,22 @@ def renamed(method: str, renames: list[list[str]]) -> tuple[str, str | None]:
 
 def together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """The values of a method with the seeds of both."""
-    seeds = [*one["seeds"], *other["seeds"]]
-    value = Value(tuple(seeds), len(seeds), one["diverged"] + other["diverged"])
-    short = [None if number is None else float(f"{number:.{DIGITS}g}") for number in (value.mean, value.deviation)]
-    return {"mean": short[0], "deviation": short[1], "seeds": seeds, "wanted": len(seeds), "diverged": value.diverged}
+    seeds, wanted = [*one["seeds"], *other["seeds"]], one["wanted"] + other["wanted"]
+    value = Value(tuple(seeds), wanted, one["diverged"] + other["diverged"])
+    mean = value.mean if value.known else None  # one that diverged has none, as in reports
+    short = [None if number is None else float(f"{number:.{DIGITS}g}") for number in (mean, value.deviation)]
+    return {"mean": short[0], "deviation": short[1], "seeds": seeds, "wanted": wanted, "diverged": value.diverged}
 
 
 def join(study: dict[str, Any], new: dict[str, Any], renames: list[list[str]], only: set[str]) -> None:
     """Put the rows of a study into another, of the same length and with the same columns."""
-    for key in ("study", "rounds", "batch", "columns", "shift"):
+    for key in ("study", "rounds", "batch", "columns", "shift", "transitions", "windows", "data", "model"):
         if study[key] != new[key]:
             raise ValueError(f"the report's {key} is {new[key]}, the file's {study[key]}: they cannot be compared")
+    there = {(run["name"], run["created"]) for run in study["runs"]}
+    for run in new["runs"]:
+        if not only and (run["name"], run["created"]) in there:
+            raise ValueError(f"the run {run['name']} of {run['created']} is in the file already")
     rows = {row["method"]: row for row in study["rows"]}
     for row in new["rows"]:
         if only and row["method"] not in only:
@@ -56,7 +61,8 @@ def join(study: dict[str, Any], new: dict[str, Any], renames: list[list[str]], o
         for kind in ("last", "best"):
             if "search" in study:
                 ours = row["values"][f"{kind}_accuracy"]["mean"]
-                row[f"rank_by_{kind}"] = 1 + sum(one > ours for one in study["search"][f"{kind}_accuracy"])
+                better = None if ours is None else sum(one > ours for one in study["search"][f"{kind}_accuracy"])
+                row[f"rank_by_{kind}"] = None if better is None else 1 + better
         rows[method] = row
     study["rows"] = list(rows.values())
     study["runs"] += new["runs"]

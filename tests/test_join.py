@@ -20,6 +20,7 @@ def joining():
 
 def study(*rows, **changes):
     facts = {"study": "cifar10", "rounds": 10, "batch": 4, "columns": ["last_accuracy"], "shift": None}
+    facts |= {"transitions": [], "windows": [], "data": {"name": "images"}, "model": {"name": "network"}}
     return facts | {"rows": list(rows), "runs": [], "findings": ["old"], "notes": []} | changes
 
 
@@ -53,10 +54,34 @@ def test_studies_of_another_length_are_refused(joining):
         joining.join(study(row("adam", 0.5)), study(row("adam", 0.7), rounds=20), [], set())
 
 
-def test_the_files_that_rows_were_joined_to_are_what_join_writes():
-    for name in ("imagenette", "cifar10_25_epochs", "sst2", "shift_quarter"):
-        (found,) = json.loads((RESULTS / f"{name}.json").read_text())["studies"]
-        for one in found["rows"]:
-            for key, value in one["values"].items():
-                if value["seeds"]:
-                    assert value["mean"] == pytest.approx(np.mean(value["seeds"]), rel=1e-5), (one["method"], key)
+def test_a_report_joins_once(joining):
+    run = {"name": "a", "created": "today"}
+    old = study(row("adam", 0.5), runs=[run])
+    with pytest.raises(ValueError, match="the run a of today is in the file already"):
+        joining.join(old, study(row("adam", 0.7), runs=[run]), [], set())
+
+
+def test_a_method_with_a_seed_that_diverged_has_no_mean_and_no_place(joining):
+    search = {"last_accuracy": [0.2, 0.6], "best_accuracy": [0.2, 0.6]}
+    lost = row("adam", 0.7)
+    lost["values"]["last_accuracy"] |= {"mean": None, "seeds": [], "diverged": 1}
+    old = study(row("adam", 0.5), search=search)
+    joining.join(old, study(lost), [], set())
+    (joined,) = old["rows"]
+    assert joined["values"]["last_accuracy"]["mean"] is None
+    assert (joined["rank_by_last"], joined["rank_by_best"]) == (None, None)
+    json.dumps(joined, allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ["imagenette", "cifar10_25_epochs", "sst2", "shift_quarter"])
+def test_means_deviations_and_places_in_the_files_follow_from_their_seeds(name):
+    (found,) = json.loads((RESULTS / f"{name}.json").read_text())["studies"]
+    for one in found["rows"]:
+        for key, value in one["values"].items():
+            if value["seeds"]:
+                assert value["mean"] == pytest.approx(np.mean(value["seeds"]), rel=1e-5), (one["method"], key)
+            if len(value["seeds"]) > 1:
+                assert value["deviation"] == pytest.approx(np.std(value["seeds"], ddof=1), rel=1e-3), one["method"]
+        if one.get("rank_by_last"):
+            ours = one["values"]["last_accuracy"]["mean"]
+            assert one["rank_by_last"] == 1 + sum(value > ours for value in found["search"]["last_accuracy"])

@@ -96,6 +96,8 @@ class RaysState(NamedTuple):
     """Moving average of the logarithm of the long slot's mean rate."""
     shifts: Array
     """How often everything restarted because the data seemed to have shifted."""
+    experience: Array
+    """How many rounds older than they are the blocks count, because they know what was learned before a shift."""
     gradient_square: Array
     """Sum of `<g, g>` since everything restarted, what was out of proportion cut down to proportion."""
     recent_square: Array
@@ -341,6 +343,7 @@ class Rays:
             count=rates[:, 0],
             slow_log_rate=xp.log(self._mean_rate(mw.shares(weights), self._long(weights))),
             shifts=whole,
+            experience=zero,
             gradient_square=zero,
             recent_square=zero,
             alarmed=whole > 0,
@@ -439,6 +442,7 @@ class Rays:
             count=count,
             slow_log_rate=slow,
             shifts=state.shifts + xp.where(shift, zero + 1, zero),
+            experience=xp.where(reset, self._experience(state, shift), state.experience),
             gradient_square=xp.where(reset, 0.0, state.gradient_square + in_proportion),
             recent_square=xp.where(reset, 0.0, recent),
             alarmed=alarmed & ~reset,
@@ -502,18 +506,22 @@ class Rays:
         return weights, gains * judged.used, state.unit
 
     def _fading(self, state: RaysState) -> Array:
-        """How much a block's round counts for what it says about rates: less and less as the block grows older.
-
-        After a shift a block is born with experience: it keeps what the one before it has learned.
-        """
-        count = state.count
-        xp = namespace(count)
-        if self.experience is not None and not is_off(self.experience):
-            count = count + xp.astype(state.shifts > 0, count.dtype) * self.experience
+        """How much a block's round counts for what it says about rates: less and less as the block grows older."""
+        xp = namespace(state.count)
+        count = state.count + state.experience
         if not is_traced(self.settle):
             return (1 + count / self.settle) ** -FADING
         settle = xp.zeros_like(count) + self.settle
         return xp.where(settle > 0, (1 + count / xp.where(settle > 0, settle, 1.0)) ** -FADING, 1.0)
+
+    def _experience(self, state: RaysState, shift: Array) -> Array:
+        """What a block that begins now is born with: after a shift what was lived through, up to a limit, else none."""
+        xp = namespace(state.experience)
+        if self.experience is None or is_off(self.experience):
+            return state.experience
+        lived = state.experience + xp.astype(state.since + 1, state.experience.dtype)
+        lived = xp.where(lived < self.experience, lived, xp.zeros_like(lived) + self.experience)
+        return xp.where(shift, lived, xp.zeros_like(lived))
 
     def _heard(self, state: RaysState, gains: Array, gradient_square: Array, patience: float) -> Array:
         """How much of a round is heard in each slot: all that speaks for larger rates, at first little that does not.

@@ -61,6 +61,7 @@ class PlainRays:
         self.memory = np.zeros_like(self.c)  # of the base, one per slot; all alike where it is shared
 
         self.round, self.since, self.shifts = 0, 0, 0
+        self.older = 0  # by so many rounds blocks count as older, because of what was learned before a shift
         self.length = math.inf if options.horizon is None else options.horizon
         self.bound = {"rms": 1.0, "max": 0.0}.get(options.scale, options.scale)
         self.log_v = np.full((self.K, self.J, self.Q), -math.inf)
@@ -208,8 +209,7 @@ class PlainRays:
             self.unit = caution * np.sqrt(self.square / self.count[:, None])
             used = np.clip(gains / np.where(self.unit > 0, self.unit, 1.0), -1, 1)
             if self.o.settle:
-                older = (self.o.experience or 0) if self.shifts else 0
-                used *= [[(1 + (n - 1 + older) / self.o.settle) ** -FADING] for n in self.count]
+                used *= [[(1 + (n - 1 + self.older) / self.o.settle) ** -FADING] for n in self.count]
             if self.o.patience:
                 used = np.clip(used * heard[:, None], -1, 1)
             self.log_v += np.log1p(used[..., None] * self.fractions)
@@ -278,6 +278,7 @@ class PlainRays:
         shift = bool(shift or leapt)
         reset = shift or (isinstance(self.o.cover, Watched) and self.since >= self.length)
         if reset:
+            self.older = min(self.o.experience or 0, self.older + self.since) if shift else 0
             self.since, self.shifts = 0, self.shifts + int(shift)
             self.squares, self.odd = [], False
         opening = np.array([self.begins(k, 0 if reset else self.clock()) for k in range(self.K)])

@@ -119,7 +119,7 @@ def compare(rays, base, seed=0, rounds=160, far=math.inf):
     """Play the rays and the plain rule side by side until the run is too far away; returns the latter's last state."""
     plain = None
     for now in story(rays, base, seed, rounds):
-        if abs(now.before[0]).max() > far:
+        if plain is not None and abs(now.before[0]).max() > far:
             break
         plain = plain or PlainRays(rays, now.before[0], base)
         plain.step(now.gradient)
@@ -693,7 +693,8 @@ def counted(rays, **options):
     """Of the rounds of a run, how many there were in the block before, how many shifts, and how much of what is heard
     without experience was heard."""
     for now in story(rays, BASES["plain"], **options):
-        without, _ = hold(replace(rays, experience=None), BASES["plain"], now.before, now.gradient)
+        inexperienced = (*now.before[:3], now.before[3]._replace(experience=np.zeros(())), *now.before[4:])
+        without, _ = hold(rays, BASES["plain"], inexperienced, now.gradient)
         before, ours, whole = (run[3].ledger.used[0] for run in (now.before, now.after, without))
         if not now.moves.reset and whole[0] != before[0]:
             share = (ours - before) / (whole - before)
@@ -717,10 +718,36 @@ def test_a_horizon_is_no_shift_and_gives_no_experience():
     close(shares, np.ones(len(shares)))
 
 
+def alarmed_at(rounds, rays, until):
+    """How much older blocks count than they are, round by round, where two gradients leap in some rounds."""
+    state, found = rays.start(np.zeros(())), []
+    for t in range(until):
+        leaps = any(t in (leap, leap + 1) for leap in rounds)
+        state, _ = rays.advance(state, np.array([1.0, 0.0, 1e6 if leaps else 1.0]))
+        found.append(float(state.experience))
+    return found
+
+
+def test_experience_is_no_more_than_what_was_lived_through():
+    rays = Rays(RATES, Watched(short=0), alarm=10.0, settle=100.0, experience=100.0)
+    found = alarmed_at((50, 90, 200), rays, 250)
+    assert found[:51] == [0] * 51
+    assert set(found[51:91]) == {52}  # an early alarm, perhaps a false one, must not fix a rate that is hardly known
+    assert set(found[91:201]) == {92}
+    assert set(found[201:]) == {100}
+
+
+def test_experience_ends_with_the_horizon():
+    rays = Rays(RATES, Watched(short=0), horizon=120, alarm=10.0, settle=100.0, experience=40.0)
+    found = alarmed_at((50,), rays, 300)
+    assert set(found[51:119]) == {40}
+    assert set(found[119:]) == {0}
+
+
 def test_after_a_shift_the_odds_between_rates_move_less_with_experience():
     def way(experience):
         """How far the odds went, all rounds after the first shift together."""
-        rays, length = follow("samuel", RATES, experience=experience), 0.0
+        rays, length = follow("samuel", RATES, settle=10.0, experience=experience), 0.0
         for now in story(rays, BASES["plain"], noise=2.0):
             if now.before[3].shifts > 0:
                 before, after = (np.log(mw.shares(end[3].weights)[0]) for end in (now.before, now.after))
