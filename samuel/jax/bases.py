@@ -64,7 +64,7 @@ def scale_by_muon() -> optax.GradientTransformation:
     Kernels of convolutions are matrices of inputs times outputs, the last axis being the outputs, as flax has them.
     Vectors go to Adam with Nesterov's momentum, and so do tables of word vectors (what has "embedding" in its name),
     whose rows are not used together. It is `optax.contrib.muon`; give that as the base, `optax.chain(..., scale(-1))`,
-    for parameters of other layouts, such as many layers in one array.
+    for parameters of other layouts or names: many layers in one array, or a convolution named "embedding".
 
     Jordan 2024; the factor is of Liu et al. 2025, "Muon is scalable for LLM training".
 

@@ -160,8 +160,8 @@ class Base:
         return {name: group[name] for name in self.options}
 
     def keeps(self, key: str, p: Tensor, options: dict[str, Any]) -> bool:
-        """Whether the entry `key` of its state is for this parameter, of a group with these options, too."""
-        return self.make is not MatrixMuon or key != "exp_avg_sq" or not is_matrix(p, {**options, **self.fixed})
+        """Whether its state has the entry `key` for a parameter of a group with these options."""
+        return not issubclass(self.make, MatrixMuon) or key != "exp_avg_sq" or not is_matrix(p, {**options, **self.fixed})
 
     def refuse_split(self, group: dict[str, Any]) -> None:
         """An error if it needs the whole of a parameter of a group, and processes have only parts of that."""

@@ -151,8 +151,9 @@ class MatrixMuon(Optimizer):
         return [self.state[p][key] for p in params]
 
     def _counts(self, params: list[Tensor]) -> Tensor:
-        """How many gradients each has seen; in double precision, for powers of numbers near 1."""
-        return torch.stack(self._entries(params, "step")).double()
+        """How many gradients each has seen; in double precision, for powers of numbers near 1, where there is any."""
+        counts = torch.stack(self._entries(params, "step"))
+        return counts if counts.device.type == "mps" else counts.double()
 
 
 def is_matrix(p: Tensor, options: dict[str, Any]) -> bool:
