@@ -161,7 +161,9 @@ class Base:
 
     def keeps(self, key: str, p: Tensor, options: dict[str, Any]) -> bool:
         """Whether its state has the entry `key` for a parameter of a group with these options."""
-        return not issubclass(self.make, MatrixMuon) or key != "exp_avg_sq" or not is_matrix(p, {**options, **self.fixed})
+        if not issubclass(self.make, MatrixMuon) or key != "exp_avg_sq":
+            return True
+        return not is_matrix(p, {**options, **self.fixed})
 
     def refuse_split(self, group: dict[str, Any]) -> None:
         """An error if it needs the whole of a parameter of a group, and processes have only parts of that."""
