@@ -509,9 +509,7 @@ class Rays:
         """How much a block's round counts for what it says about rates: less and less as the block grows older."""
         xp = namespace(state.count)
         count = state.count + state.experience
-        if not is_traced(self.settle):
-            return (1 + count / self.settle) ** -FADING
-        settle = xp.zeros_like(count) + self.settle
+        settle = xp.zeros_like(count) + self.settle  # a traced one may be 0, for no end of learning
         return xp.where(settle > 0, (1 + count / xp.where(settle > 0, settle, 1.0)) ** -FADING, 1.0)
 
     def _experience(self, state: RaysState, shift: Array) -> Array:
