@@ -107,9 +107,20 @@ def rivals(steps: int) -> dict[str, Callable[[nn.Module], tuple[torch.optim.Opti
     def warm_cosine(part: float) -> float:
         return part / 0.05 if part < 0.05 else 0.5 * (1 + math.cos(math.pi * (part - 0.05) / 0.95))
 
-    def ours(model: nn.Module, **options: Any) -> tuple[torch.optim.Optimizer, Any]:
+    def muon(model: nn.Module, lr: float) -> tuple[torch.optim.Optimizer, Any]:
+        optimizer = samuel.torch.MatrixMuon(model.parameters(), lr=lr)
+
+        @torch.no_grad()
+        def shrink(*_: Any) -> None:  # decoupled, as AdamW and Samuel have it
+            for group in optimizer.param_groups:
+                torch._foreach_mul_(group["params"], 1 - group["lr"] * WEIGHT_DECAY)
+
+        optimizer.register_step_pre_hook(shrink)
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warm_cosine(step / steps))
+
+    def ours(model: nn.Module, base: Any = torch.optim.AdamW, **options: Any) -> tuple[torch.optim.Optimizer, Any]:
         options |= {"weight_decay": WEIGHT_DECAY, "buffers": model}
-        return samuel.torch.Samuel(model.parameters(), torch.optim.AdamW, **options), None
+        return samuel.torch.Samuel(model.parameters(), base, **options), None
 
     return {
         "AdamW 0.001, constant": functools.partial(adamw, lr=1e-3, shape=None),
@@ -117,6 +128,12 @@ def rivals(steps: int) -> dict[str, Callable[[nn.Module], tuple[torch.optim.Opti
         "AdamW 0.003, warm-up and cosine": functools.partial(adamw, lr=3e-3, shape=warm_cosine),
         "Samuel": ours,
         "Samuel, told the number of steps": functools.partial(ours, horizon=steps),
+        "Samuel, patient, told the number of steps": functools.partial(ours, horizon=steps, rule="patient"),
+        "Muon 0.01, warm-up and cosine": functools.partial(muon, lr=1e-2),
+        "Samuel over Muon, told the number of steps": functools.partial(ours, base="muon", horizon=steps),
+        "Samuel over Muon, patient, told the number of steps": functools.partial(
+            ours, base="muon", horizon=steps, rule="patient"
+        ),
     }
 
 
@@ -150,7 +167,7 @@ def train(data: dict[str, tuple[Tensor, Tensor]], name: str, epochs: int, seed: 
                 rates[-1] = rates[-1].clone() if isinstance(rates[-1], Tensor) else rates[-1]
         with optimizer.decision() if isinstance(optimizer, samuel.torch.Samuel) else nullcontext():
             accuracies.append(accuracy(model, *data["test"]))
-        print(f"{name:34s} seed {seed} epoch {epoch + 1:3d}   accuracy {100 * accuracies[-1]:.2f} %", flush=True)
+        print(f"{name:51s} seed {seed} epoch {epoch + 1:3d}   accuracy {100 * accuracies[-1]:.2f} %", flush=True)
     torch.cuda.synchronize()
     return {
         "name": name,
@@ -178,6 +195,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the images, in a tar file")
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", help="names of the optimizers to run")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     arguments = parser.parse_args()
@@ -186,7 +204,7 @@ def main() -> None:
         return
     data = {part: (x.cuda(), y.cuda()) for part, (x, y) in images(arguments.data).items()}
     rows = []
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for name in arguments.only or rivals(1):
             rows.append(train(data, name, arguments.epochs, seed))
             if arguments.json:  # after every run, so that nothing is lost
@@ -201,7 +219,7 @@ def main() -> None:
                 }
                 arguments.json.write_text(json.dumps(facts | {"runs": rows}, indent=1) + "\n")
     for row in rows:
-        print(f"{row['name']:34s} seed {row['seed']}   {100 * row['accuracy'][-1]:.2f} %   {row['seconds']:.0f} s")
+        print(f"{row['name']:51s} seed {row['seed']}   {100 * row['accuracy'][-1]:.2f} %   {row['seconds']:.0f} s")
 
 
 if __name__ == "__main__":

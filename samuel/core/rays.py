@@ -66,6 +66,9 @@ LATE = 0.05
 FADING = 1.5
 """With `settle`, what a block learns about rates in its round `n` counts `(1 + n / settle) ** -FADING`; after a shift
 with `n + experience` in place of `n`."""
+REBOUND = 0.5
+"""A block with `experience` begins with this part of its rates and has all of them after `settle` rounds: if they are
+too large at first, the evidence that would take them down is hardly heard."""
 PATIENT = 1.5
 """With `patience`, what speaks for smaller rates in the run's round `n` counts `PATIENT * n / (n + patience)` times
 what it would, until everything begins anew for the first time."""
@@ -545,18 +548,28 @@ class Rays:
         return constant(caution, square) * xp.sqrt(mean)
 
     def _factor(self, state: RaysState, like: Array) -> Array:
-        """What the base's direction is multiplied with in each slot, `(slots,)`: 1, or what the decay leaves of it."""
+        """What the base's direction is multiplied with in each slot, `(slots,)`: what the decay leaves of a height."""
         xp = namespace(like)
-        ones = xp.ones_like(state.count)
-        if self.decay == "none":
-            return ones
         since = xp.astype(state.since, like.dtype)
+        height = xp.ones_like(state.count) * self._height(state, since)
+        if self.decay == "none":
+            return height
         if self.watched:  # all slots fall together with the long one
-            return ones * (1 - since / state.length if self.decay == "linear" else 1 / xp.sqrt(1 + since / COOLING))
+            return height * (1 - since / state.length if self.decay == "linear" else 1 / xp.sqrt(1 + since / COOLING))
         if self.decay == "sqrt":
-            return 1 / xp.sqrt(1 + state.count / COOLING)
+            return height / xp.sqrt(1 + state.count / COOLING)
         ahead = self.cover.ahead(self._clock(state), self.slots, self.horizon)
-        return xp.astype(xp.asarray(ahead), like.dtype)
+        return height * xp.astype(xp.asarray(ahead), like.dtype)
+
+    def _height(self, state: RaysState, since: Array) -> Array | float:
+        """What the decay begins with: 1, and less in the first rounds after a shift whose block has experience."""
+        if is_off(self.experience):
+            return 1.0
+        xp = namespace(since)
+        settle = xp.zeros_like(since) + self.settle  # a traced one may be 0
+        part = since / xp.where(settle > 0, settle, 1.0)
+        rises = (state.experience > 0) & (settle > 0) & (part < 1)
+        return xp.where(rises, REBOUND + (1 - REBOUND) * part, xp.ones_like(part))
 
     def _clock(self, state: RaysState) -> Array:
         """The time that blocks are laid out by: rounds of your choice are counted from the start of the run."""

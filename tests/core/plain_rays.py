@@ -19,6 +19,7 @@ from samuel.core.rays import (
     LATE,
     PATIENT,
     REACH,
+    REBOUND,
     SETTLED,
     SHORT_CAUTION,
     SLOW,
@@ -134,6 +135,9 @@ class PlainRays:
         """The time that blocks are laid out by: named rounds are those of the run, others count from a shift on."""
         return self.round if isinstance(self.o.cover, Chosen) else self.since
 
+    def height(self):
+        return min(1.0, REBOUND + (1 - REBOUND) * self.since / self.o.settle) if self.older else 1.0
+
     def decay(self, k):
         watched = isinstance(self.o.cover, Watched)
         if self.o.decay == "none" or not self.open()[k]:
@@ -183,7 +187,7 @@ class PlainRays:
         for_smaller = (judged[:, -1] - judged[:, 0]) @ gradient > 0
         self.judge(gains, (self.x - points) @ gradient, self.heard(for_smaller, gradient))
 
-        p, factors = self.shares(), np.array([self.decay(k) for k in range(self.K)])
+        p, factors = self.shares(), self.height() * np.array([self.decay(k) for k in range(self.K)])
         moves = np.zeros_like(self.u)
         for k in range(self.K):
             direction, self.memory[k] = self.base.direction(self.memory[k], gradient)

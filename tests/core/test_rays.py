@@ -757,6 +757,33 @@ def test_after_a_shift_the_odds_between_rates_move_less_with_experience():
     assert 0 < way(1000.0) < 0.2 * way(0)
 
 
+def heights(rounds, rays, until):
+    """What the decay begins with, round by round, where two gradients leap in some rounds: the rate over the mean."""
+    state, found = rays.start(np.zeros(())), []
+    for t in range(until):
+        leaps = any(t in (leap, leap + 1) for leap in rounds)
+        before = state
+        state, _ = rays.advance(state, np.array([0.0, 0.0, 1e6 if leaps else 1.0]))
+        mean = float(mw.shares(before.weights)[0] @ np.asarray(rays.learning_rates))  # no gains: weights do not move
+        found.append(float(state.rate) / mean)
+    return np.asarray(found)
+
+
+def test_after_a_shift_rates_that_are_known_begin_with_a_half_and_rise_as_long_as_a_block_settles():
+    rays = Rays(RATES, Watched(short=0), alarm=10.0, settle=40.0, experience=100.0)
+    found = heights((50, 150), rays, 300)
+    rise = 0.5 + 0.5 * np.arange(40) / 40
+    close(found, np.concatenate([np.ones(52), rise, np.ones(60), rise, np.ones(108)]))
+    close(heights((50, 150), replace(rays, experience=0.0), 300), np.ones(300))
+
+
+def test_the_decay_over_the_block_is_of_rates_that_rise_after_a_shift_and_of_whole_ones_after_the_horizon():
+    rays = Rays(RATES, Watched(short=0), horizon=200, decay="linear", alarm=10.0, settle=40.0, experience=100.0)
+    fall = 1 - np.arange(148) / 148
+    rise = np.minimum(1, 0.5 + 0.5 * np.arange(148) / 40)
+    close(heights((50,), rays, 300)[52:], np.concatenate([rise * fall, 1 - np.arange(100) / 200]))
+
+
 def test_experience_can_be_switched_off():
     np.testing.assert_array_equal(
         *(
