@@ -107,9 +107,9 @@ class Samuel(Optimizer):
             end of learning, as in the others.
         experience: once the data have shifted, what a block says about rates counts as if the block were this many
             rounds older, or as many as there were before the shift if that is less, up to the next horizon: it
-            begins with what was learned before, and the rate need not be found anew. 0 for a block that learns as the
-            first one did. The rules "samuel" and "patient" have 1000 over "muon", and 0 over other bases. It needs
-            `settle`.
+            begins with what was learned before, and the rate need not be found anew. Rates then begin with a half and
+            are whole again after `settle` rounds. 0 for a block that learns as the first one did. The rules "samuel"
+            and "patient" have 1000 over "muon", and 0 over other bases. It needs `settle`.
         patience: what speaks for smaller rates in the run's round `n` counts `1.5 n / (n + patience)` times what it
             would: less at first, because a network's first steps are noisy and look worse than they are, and half as
             much again in the end. It counts in full where the square of the gradient is more than twice its mean so
