@@ -1,9 +1,10 @@
-"""A real network on real images: Samuel beside AdamW with the schedule that people would write.
+"""A real network on real images: Samuel beside AdamW and Muon with the schedules that people would write.
 
     python benchmarks/torch_cifar.py --data cifar10-jpeg.tar.xz --epochs 15      # on a GPU; minutes
 
 ResNet-18, CIFAR-10 with crops and flips, batch 256, mixed precision (bf16). The archive is an image folder
-(`train/airplane/0001.jpg`, `test/...`) in a tar file. One calibrated rate for AdamW, none for Samuel.
+(`train/airplane/0001.jpg`, `test/...`) in a tar file. Rates that people would try for AdamW and Muon,
+none for Samuel.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import functools
 import io
 import json
 import math
+import shlex
 import tarfile
 import time
 from collections.abc import Callable
@@ -113,7 +115,8 @@ def rivals(steps: int) -> dict[str, Callable[[nn.Module], tuple[torch.optim.Opti
         @torch.no_grad()
         def shrink(*_: Any) -> None:  # decoupled, as AdamW and Samuel have it
             for group in optimizer.param_groups:
-                torch._foreach_mul_(group["params"], 1 - group["lr"] * WEIGHT_DECAY)
+                for parameter in group["params"]:
+                    parameter.mul_(1 - group["lr"] * WEIGHT_DECAY)
 
         optimizer.register_step_pre_hook(shrink)
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warm_cosine(step / steps))
@@ -208,7 +211,9 @@ def main() -> None:
         for name in arguments.only or rivals(1):
             rows.append(train(data, name, arguments.epochs, seed))
             if arguments.json:  # after every run, so that nothing is lost
-                options = f"--epochs {arguments.epochs} --seeds {arguments.seeds}"
+                options = f"--epochs {arguments.epochs} --seeds {arguments.seeds} --first-seed {arguments.first_seed}"
+                if arguments.only:
+                    options += " --only " + shlex.join(arguments.only)
                 facts = {
                     "command": f"python benchmarks/torch_cifar.py --data cifar10-jpeg.tar.xz {options}",
                     "device": torch.cuda.get_device_name(),

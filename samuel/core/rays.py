@@ -67,8 +67,8 @@ FADING = 1.5
 """With `settle`, what a block learns about rates in its round `n` counts `(1 + n / settle) ** -FADING`; after a shift
 with `n + experience` in place of `n`."""
 REBOUND = 0.5
-"""A block with `experience` begins with this part of its rates and has all of them after `settle` rounds: if they are
-too large at first, the evidence that would take them down is hardly heard."""
+"""After a shift, blocks with `experience` begin with this part of their rates, and have the whole `settle` rounds after
+it: if rates are too large at first, the evidence that would take them down is hardly heard."""
 PATIENT = 1.5
 """With `patience`, what speaks for smaller rates in the run's round `n` counts `PATIENT * n / (n + patience)` times
 what it would, until everything begins anew for the first time."""

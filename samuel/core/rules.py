@@ -57,8 +57,8 @@ TRAITS = {
     "adagrad": Traits((-5, 1), forgets=False),
     "momentum": Traits((-6, 0), forgets=True),
     "sgd": Traits((-5, 1), forgets=True),
-    # Its momentum of 0.95 has twice the memory of Adam's 0.9. That the rate is nearly kept after a shift gets further
-    # than to find it anew; results/research.md has both.
+    # Its momentum of 0.95 has twice the memory of Adam's 0.9. That the rate is nearly kept after a shift gets further:
+    # on a small network than to find it anew, on a large one than to keep a tenth as much (results/research.md).
     "muon": Traits((-6, 0), forgets=True, lag=0.67, experience=1000.0),
 }
 """Of the bases with a name."""
