@@ -718,14 +718,18 @@ def test_a_horizon_is_no_shift_and_gives_no_experience():
     close(shares, np.ones(len(shares)))
 
 
-def alarmed_at(rounds, rays, until):
-    """How much older blocks count than they are, round by round, where two gradients leap in some rounds."""
-    state, found = rays.start(np.zeros(())), []
+def leaping(rounds, rays, until, pull):
+    """The state before and after every round of a run in which two gradients leap in some; `pull` is `<g, s>`."""
+    state = rays.start(np.zeros(()))
     for t in range(until):
         leaps = any(t in (leap, leap + 1) for leap in rounds)
-        state, _ = rays.advance(state, np.array([1.0, 0.0, 1e6 if leaps else 1.0]))
-        found.append(float(state.experience))
-    return found
+        before, (state, _) = state, rays.advance(state, np.array([pull, 0.0, 1e6 if leaps else 1.0]))
+        yield before, state
+
+
+def alarmed_at(rounds, rays, until):
+    """How much older blocks count than they are, round by round, where two gradients leap in some rounds."""
+    return [float(after.experience) for _, after in leaping(rounds, rays, until, pull=1.0)]
 
 
 def test_experience_is_no_more_than_what_was_lived_through():
@@ -759,14 +763,10 @@ def test_after_a_shift_the_odds_between_rates_move_less_with_experience():
 
 def heights(rounds, rays, until):
     """What the decay begins with, round by round, where two gradients leap in some rounds: the rate over the mean."""
-    state, found = rays.start(np.zeros(())), []
-    for t in range(until):
-        leaps = any(t in (leap, leap + 1) for leap in rounds)
-        before = state
-        state, _ = rays.advance(state, np.array([0.0, 0.0, 1e6 if leaps else 1.0]))
-        mean = float(mw.shares(before.weights)[0] @ np.asarray(rays.learning_rates))  # no gains: weights do not move
-        found.append(float(state.rate) / mean)
-    return np.asarray(found)
+    rates = np.asarray(rays.learning_rates)
+    # Nothing pulls, so there are no gains, and the weights do not move in a round.
+    run = leaping(rounds, rays, until, pull=0.0)
+    return np.asarray([float(after.rate) / (mw.shares(before.weights)[0] @ rates) for before, after in run])
 
 
 def test_after_a_shift_rates_that_are_known_begin_with_a_half_and_rise_as_long_as_a_block_settles():
