@@ -75,5 +75,5 @@ $(DEV): pyproject.toml constraints.txt
 .venv/.installed-demo: pyproject.toml constraints.txt
 	$(venv)
 	@echo "Installing samuel and what the demonstration needs into .venv (once)"
-	@$(PIP) --editable '.[studies]'
+	@$(PIP) --editable '.[lab]'
 	@touch $@

@@ -2,8 +2,8 @@
 
     python benchmarks/digits_rates.py --json results/digits_rates.json      takes three minutes
 
-For every baseline the rate with the best mean of the five metrics is kept; `samuel.studies.shift.DIGITS_RATES` has what
-came out, and the end of this script says whether it still does.
+For every baseline the rate with the best mean of the five metrics is kept; `samuel_lab.studies.shift.DIGITS_RATES` has
+what came out, and the end of this script says whether it still does.
 """
 
 import argparse
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from samuel.studies.catalogue import study_of
-from samuel.studies.execution import execute
-from samuel.studies.methods import parse
-from samuel.studies.report import summary
-from samuel.studies.report.reading import read
-from samuel.studies.runs import Run
-from samuel.studies.schedules import BASELINES
-from samuel.studies.shift import DIGITS_RATES
+from samuel_lab.execution import execute
+from samuel_lab.report import summary
+from samuel_lab.report.reading import read
+from samuel_lab.runs import Run
+from samuel_lab.studies.catalogue import study_of
+from samuel_lab.studies.shift import DIGITS_RATES
+from samuel_lab.trial.methods import parse
+from samuel_lab.trial.schedules import BASELINES
 
 FACTORS = (1 / 3, 1, 2, 3, 5, 10)
 FURTHER = {  # where the best of these lay at their end, or two were close

@@ -17,10 +17,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from samuel.studies.catalogue import study_of
-from samuel.studies.execution import choose_device, environment
-from samuel.studies.runs import Run
-from samuel.studies.training import train
+from samuel_lab.execution import choose_device, environment
+from samuel_lab.runs import Run
+from samuel_lab.studies.catalogue import study_of
+from samuel_lab.trial.training import train
 
 DEFAULTS = {
     "digits": {"width": 96, "batch": 512},

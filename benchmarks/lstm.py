@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from samuel.studies.execution import choose_device, environment
-from samuel.studies.models import BiLSTM, Task
+from samuel_lab.execution import choose_device, environment
+from samuel_lab.models import BiLSTM, Task
 
 
 class Plain(BiLSTM):

@@ -24,9 +24,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from samuel.studies.data.decoding import cores
-from samuel.studies.data.folders import Folder, image_folder
-from samuel.studies.data.pipeline import MEAN, STD, Pipeline
+from samuel_lab.data.decoding import cores
+from samuel_lab.data.folders import Folder, image_folder
+from samuel_lab.data.pipeline import MEAN, STD, Pipeline
 
 IMAGES = Path(__file__).parents[1] / ".." / "shared" / "data" / "imagenette-128px.tar.xz"
 SIZE = 112
@@ -66,8 +66,8 @@ def train(folder: Folder) -> tuple[str, float]:
     import jax.numpy as jnp
     import optax
 
-    from samuel.studies.data.batches import normalised
-    from samuel.studies.models import ResNet50, Task
+    from samuel_lab.data.batches import normalised
+    from samuel_lab.models import ResNet50, Task
 
     with Pipeline(folder.train, TRAIN_BATCH, size=SIZE, workers=1, prefetch=0) as pipeline:
         images, labels = pipeline.batch(0)

@@ -29,7 +29,7 @@ if hasattr(os, "sched_setaffinity"):
 import numpy as np
 
 from samuel.online import Ball, DriftingRegression, Learner, Recorded, SquaredLoss, play
-from samuel.studies.play.cast import LEARNERS, Contestant
+from samuel_lab.play.cast import LEARNERS, Contestant
 
 DIM = 10
 DOMAIN = Ball(2.0)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from samuel.studies.report import summary
-from samuel.studies.report.reading import read
-from samuel.studies.schedules import BASELINES
+from samuel_lab.report import summary
+from samuel_lab.report.reading import read
+from samuel_lab.trial.schedules import BASELINES
 
 FACTORS = (1 / 30, 1 / 10, 1 / 3, 1, 3, 10, 30)
 PAPERS = FACTORS.index(1)
@@ -36,7 +36,7 @@ def train(folder, methods, options):
     else:
         values = (",".join(methods), "1", "100", str(folder))
         command = ["run", "shift", *options, *(word for pair in zip(OWN, values, strict=True) for word in pair)]
-    ended = subprocess.run([sys.executable, "-m", "samuel", *command], check=False)
+    ended = subprocess.run([sys.executable, "-m", "samuel_lab", *command], check=False)
     if ended.returncode:
         raise SystemExit(ended.returncode)  # the command has said why
     (found,) = summary.as_json([read(folder)])["studies"]

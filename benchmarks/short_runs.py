@@ -38,10 +38,10 @@ import optax
 import samuel.jax as sj
 from samuel.core.rays import Rays
 from samuel.core.rules import follow
-from samuel.studies import methods, optimizers, schedules
-from samuel.studies.catalogue import STUDIES
-from samuel.studies.models import Task
-from samuel.studies.trainers import judged
+from samuel_lab.models import Task
+from samuel_lab.studies.catalogue import STUDIES
+from samuel_lab.trial import methods, optimizers, schedules
+from samuel_lab.trial.trainers import judged
 
 WINDOWS = (4, 16, 64, 256)
 """Rounds that moving averages are over."""

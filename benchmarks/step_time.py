@@ -35,13 +35,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import samuel.jax as sj
-from samuel.studies import methods, optimizers
-from samuel.studies.catalogue import study_of
-from samuel.studies.execution import choose_device, environment
-from samuel.studies.models import Task
-from samuel.studies.settings import BadSetting
-from samuel.studies.trainers import Batch, Search, Single, Trainer
-from samuel.studies.training import Feed, Lesson
+from samuel_lab.execution import choose_device, environment
+from samuel_lab.models import Task
+from samuel_lab.studies.catalogue import study_of
+from samuel_lab.studies.settings import BadSetting
+from samuel_lab.trial import methods, optimizers
+from samuel_lab.trial.trainers import Batch, Search, Single, Trainer
+from samuel_lab.trial.training import Feed, Lesson
 
 OFFLINE = ("cifar10", "sst2", "imagenet", "digits-offline")
 STUDIES = ("digits", "shift", *OFFLINE)

@@ -15,8 +15,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from samuel.studies.files import replace
-from samuel.studies.report.summary import Value
+from samuel_lab.files import replace
+from samuel_lab.report.summary import Value
 
 DIGITS = 6
 """Significant digits of a number, as in reports."""

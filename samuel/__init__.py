@@ -6,9 +6,9 @@ accounts for its regret on every interval from what was seen in the run itself.
 
 - `samuel.core`: the algorithm, as pure functions over the arrays of NumPy, JAX or torch.
 - `samuel.online`: online convex optimisation: domains, base learners, SAMUEL, and regret on every interval.
-- `samuel.jax`: a drop-in optax optimizer, and an engine for many experts; needs `pip install "samuel[jax]"`.
-- `samuel.torch`: a drop-in PyTorch optimizer; needs `pip install "samuel[torch]"`.
-- the `samuel` command: learners against streams, and a page about it; needs `pip install "samuel[studies]"`.
+- `samuel.jax`: a drop-in optax optimizer, and an engine for many experts; needs `pip install "samuel-optim[jax]"`.
+- `samuel.torch`: a drop-in PyTorch optimizer; needs `pip install "samuel-optim[torch]"`.
+- the `samuel` command: learners against streams, and a page about it; needs `pip install "samuel-optim[lab]"`.
 
 Importing `samuel` needs NumPy and array-api-compat only; its parts load at first use:
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from samuel import core, jax, online, torch
 
 try:
-    __version__ = version("samuel")
+    __version__ = version("samuel-optim")
 except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+unknown"
 

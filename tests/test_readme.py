@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from samuel.studies.methods import expand
-from samuel.studies.report.summary import ordinal
-from samuel.studies.schedules import BASELINES
+from samuel_lab.report.summary import ordinal
+from samuel_lab.trial.methods import expand
+from samuel_lab.trial.schedules import BASELINES
 
 ROOT = Path(__file__).parents[1]
 ROWS = {

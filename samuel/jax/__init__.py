@@ -7,7 +7,7 @@
   share what they have in common. On one device, many devices or many processes.
 - `Checkpoints`: save any of their states, and resume to the bit.
 
-Needs `pip install "samuel[jax]"`.
+Needs `pip install "samuel-optim[jax]"`.
 """
 
 from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched

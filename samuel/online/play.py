@@ -98,7 +98,7 @@ def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, 
     if backend not in ("auto", "numpy", "jax"):
         raise ValueError(f"backend must be 'auto', 'numpy' or 'jax', got {backend!r}")
     if backend == "jax" and importlib.util.find_spec("jax") is None:
-        raise ValueError("backend='jax' needs JAX, which is not installed: pip install \"samuel[jax]\"")
+        raise ValueError("backend='jax' needs JAX, which is not installed: pip install \"samuel-optim[jax]\"")
     if not isinstance(learner, Learner):
         raise ValueError(f"the first argument must be a learner such as Samuel(dim=3), got {learner!r}")
     if stream.dim != learner.dim:

@@ -5,7 +5,7 @@
 - `DiscountedAdagrad`: the paper's base, Adagrad that can forget, as a plain torch optimizer.
 - `MatrixMuon`: Muon for whole networks, matrices and all else, as a plain torch optimizer.
 
-Needs `pip install "samuel[torch]"`.
+Needs `pip install "samuel-optim[torch]"`.
 """
 
 from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched

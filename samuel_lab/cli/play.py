@@ -1,0 +1,367 @@
+"""`samuel play`: learners play streams of losses, and a page reports what each lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from samuel_lab.cli.shared import (
+    BAD_INPUT,
+    INTERRUPTED,
+    AsJson,
+    Out,
+    Quiet,
+    app,
+    distinct,
+    fail,
+    needs,
+    results_on_terminal,
+    whole_number,
+    with_progress,
+    writable,
+)
+from samuel_lab.play import arenas
+from samuel_lab.play.arenas import DEFAULT_STREAMS, ONE_DIMENSION, STREAMS
+from samuel_lab.play.cast import LEARNERS
+from samuel_lab.play.contest import run
+from samuel_lab.play.plan import BACKENDS, FEWEST_ROUNDS, MOST_DIM, MOST_ROUNDS, Plan
+from samuel_lab.play.records import Contest, Report, summary
+
+TASKS = ("regression", "classification", "quantile")
+LEVEL, MOST_FEATURES = 0.5, 100
+LARGEST_RADIUS = 1e6
+"""Features have a deviation of about 1: coefficients that are larger yet mean nothing."""
+WIDE = 140
+"""Columns that the tables need where they are not printed on a terminal."""
+MISSING = {"refuse": "refuse", "skip": "skip", "past-mean": "past mean"}
+
+
+def _number(text: str | float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number") from None
+
+
+@app.command(name="play")
+def play_command(
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"What to play: {', '.join(STREAMS)}. Repeat for several.", show_default=", ".join(DEFAULT_STREAMS)
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            "--learner",
+            help=f"Who plays: {', '.join(LEARNERS)}. Repeat for several.",
+            show_default="a few that suit the stream",
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All methods on all streams (of those not named).")] = False,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="<int>",
+            help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}; of a table, the first so many rows.",
+            show_default=f"{Plan.rounds}; all rows of a table",
+        ),
+    ] = None,
+    dim: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="<int>",
+            help=f"Dimension of the decisions, up to {MOST_DIM}; {' and '.join(ONE_DIMENSION)} have one.",
+            show_default=str(Plan.dim),
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(parser=whole_number, metavar="<int>", help="The same seed gives the same data."),
+    ] = Plan.seed,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number,
+            metavar="<int>",
+            help="Play every stream so many times, with other data; means and standard deviations are reported.",
+        ),
+    ] = Plan.seeds,
+    csv: Annotated[
+        Path | None,
+        typer.Option(help="Play on this CSV file (also .gz, .bz2, .xz), row by row.", metavar="FILE"),
+    ] = None,
+    target: Annotated[str, typer.Option(help="The column of the file to forecast.", metavar="COLUMN")] = "",
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help=f"What to do with the table: {', '.join(TASKS)}.", show_default="regression; for river, as it is made"
+        ),
+    ] = None,
+    level: Annotated[
+        float, typer.Option(parser=_number, metavar="<number>", help="Which quantile, between 0 and 1.")
+    ] = LEVEL,
+    columns: Annotated[
+        str, typer.Option(help="Learn from these columns only.", metavar="A,B,...", show_default="all")
+    ] = "",
+    drop: Annotated[str, typer.Option(help="Leave these columns out.", metavar="A,B,...", show_default="none")] = "",
+    missing: Annotated[
+        str,
+        typer.Option(help=f"What to do where a value is missing: {', '.join(MISSING)}."),
+    ] = "refuse",
+    separator: Annotated[
+        str, typer.Option(help="What stands between the cells of the file; tab for a tab.", metavar="<char>")
+    ] = ",",
+    most_features: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number,
+            metavar="<int>",
+            help="Refuse a table that makes more features than this, words counted out.",
+        ),
+    ] = MOST_FEATURES,
+    scale: Annotated[
+        bool,
+        typer.Option(help="Bring columns to mean 0 and deviation 1, by the rows before each row; or take them as is."),
+    ] = True,
+    river: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Play on a data set that comes with river, such as Phishing. Repeat for several.", metavar="NAME"
+        ),
+    ] = None,
+    radius: Annotated[
+        float | None,
+        typer.Option(
+            parser=_number,
+            metavar="<number>",
+            help="For tables, decisions lie in a ball of this radius.",
+            show_default="10 for classification, else 5",
+        ),
+    ] = None,
+    backend: Annotated[
+        str,
+        typer.Option(help=f"What computes: {', '.join(BACKENDS)}; auto takes JAX for long runs where it is installed."),
+    ] = Plan.backend,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            parser=whole_number,
+            metavar="<int>",
+            help="How many streams are played at the same time.",
+            show_default="as many as there are cores",
+        ),
+    ] = None,
+    out: Out = Path("samuel-play/report.html"),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let learners play streams of losses, print what each lost, and write a report.
+
+    Learners that need a learning rate get the best of a list in hindsight; SAMUEL and its rivals are told none.
+
+    Examples:
+
+    - `samuel play --stream drift --dim 20 --rounds 8192`
+    - `samuel play --method samuel --method saol --seeds 5 --out mine.html`
+    - `samuel play --csv electricity.csv.xz --target class --task classification`
+    - `samuel play --all --seeds 5 --rounds 8192 --json > rivals.json`
+    """
+    options: dict[str, Any] = {"seed": seed, "seeds": seeds, "backend": backend}
+    options |= {} if dim is None else {"dim": dim}
+    streams = distinct(stream)
+    if everything:
+        streams = streams or (() if csv or river else tuple(STREAMS))
+    elif not streams and not csv and not river:
+        streams = DEFAULT_STREAMS
+    if dim is not None and streams and all(name in ONE_DIMENSION for name in streams):
+        raise typer.BadParameter(
+            f"{dim}: {' and '.join(streams)} {'has' if len(streams) == 1 else 'have'} one dimension; --dim is for the "
+            "other streams.",
+            param_hint="--dim",
+        )
+    for name, value, usual in (("--dim", dim, None), ("--seeds", seeds, Plan.seeds)):
+        if not streams and value != usual:
+            raise typer.BadParameter(f"{value}: a table is what it is; {name} is for --stream.", param_hint=name)
+    if streams and rounds is not None:
+        options["rounds"] = rounds
+    methods = distinct(method) or (tuple(LEARNERS) if everything else None)
+    try:
+        separator = "\t" if separator in ("\\t", "tab") else separator
+        reading = {"separator": separator, "most_features": most_features, "scale": scale}
+        tables = _tables(csv, river, target, task, level, columns, drop, missing, rounds, radius, reading)
+        count = len(streams) + len(tables)
+        if jobs is None:
+            jobs = max(1, min(_cores(), count))
+        plan = Plan(streams=streams, learners=methods, tables=tables, jobs=jobs, **options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    _play(plan, out, as_json, quiet)
+
+
+def _tables(
+    csv: Path | None,
+    river: list[str] | None,
+    target: str,
+    task: str | None,
+    level: float,
+    columns: str,
+    drop: str,
+    missing: str,
+    rounds: int | None,
+    radius: float | None,
+    reading: dict[str, Any],
+) -> tuple[arenas.Table, ...]:
+    """The tables that are played on."""
+    if not csv and not river:
+        given = {
+            "--target": target,
+            "--task": task,
+            "--columns": columns,
+            "--drop": drop,
+            "--radius": radius,
+            "--level": None if level == LEVEL else level,
+            "--missing": None if missing == "refuse" else missing,
+            "--separator": None if reading["separator"] == "," else reading["separator"],
+            "--most-features": None if reading["most_features"] == MOST_FEATURES else reading["most_features"],
+            "--no-scale": None if reading["scale"] else "no",
+        }
+        for name, value in given.items():
+            if value not in (None, ""):
+                raise typer.BadParameter(f"{value}: {name} goes with --csv FILE or --river NAME.", param_hint=name)
+        return ()
+    if csv and not target:
+        raise typer.BadParameter("--csv needs --target COLUMN, the column to forecast.", param_hint="--target")
+    if target and not csv:
+        raise typer.BadParameter(f"{target}: --target goes with --csv FILE.", param_hint="--target")
+    if task is not None and task not in TASKS:
+        raise typer.BadParameter(f"{task!r} is not known: choose from {', '.join(TASKS)}", param_hint="--task")
+    if missing not in MISSING:
+        raise typer.BadParameter(f"{missing!r} is not known: choose from {', '.join(MISSING)}", param_hint="--missing")
+    if rounds is not None and rounds < arenas.FEWEST_TABLE_ROUNDS:
+        raise typer.BadParameter(
+            f"{rounds}: at least {arenas.FEWEST_TABLE_ROUNDS} rounds are needed", param_hint="--rounds"
+        )
+    if radius is not None and not 0 < radius <= LARGEST_RADIUS:
+        raise typer.BadParameter(
+            f"{radius:g} is not a positive number of at most {LARGEST_RADIUS:g}", param_hint="--radius"
+        )
+    shared: Any = {
+        "task": task,
+        "level": level,
+        "columns": _split(columns) or None,
+        "drop": _split(drop),
+        "missing": MISSING[missing],
+        "rounds": rounds,
+        "radius": radius,
+        **reading,
+    }
+    found = [arenas.Table("csv", str(csv), target, **shared)] if csv else []
+    found += [arenas.Table("river", name, **shared) for name in distinct(river)]
+    return tuple(found)
+
+
+def _play(plan: Plan, out: Path, as_json: bool, quiet: bool) -> None:
+    """Play a plan, print its results and write its report."""
+    out = writable(out)
+    page = _page()
+    errors = Console(stderr=True)
+    try:
+        for table in plan.tables:
+            _read(table, errors, quiet)
+        report: Report = with_progress(lambda tell: run(plan, tell), quiet)
+        page.save(out, page.render(report))
+    except KeyboardInterrupt:
+        fail("Interrupted. No report was written.", INTERRUPTED)
+    except OSError as error:
+        fail(f"The report could not be written to {out}: {error.strerror or error}")
+    if as_json:
+        typer.echo(json.dumps({**summary(report), "report": str(out)}, indent=2, allow_nan=False))
+    elif not quiet:
+        _print_tables(report)
+    typer.echo(f"Report: {out}", err=as_json)
+
+
+def _read(table: arenas.Table, console: Console, quiet: bool) -> None:
+    """Read a table before anything is played; what is wrong with it ends the command."""
+    hidden = quiet or not console.is_terminal
+    try:
+        with Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True, disable=hidden
+        ) as bar:
+            bar.add_task(f"reading {table.source}", total=None)
+            arenas.table_arena(table)
+    except (ValueError, FileNotFoundError) as error:
+        fail(_as_options(str(error)), BAD_INPUT)
+
+
+def _as_options(message: str) -> str:
+    """A message of the library in the words of the command: `drop=['a']` is `--drop a` here.
+
+    >>> _as_options("say separator=';', missing='past mean', drop=['a'] or scale=False; allow more with most_features=")
+    "say --separator ';', --missing past-mean, --drop a or --no-scale; allow more with --most-features"
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found["name"].replace("_", "-"), found["value"] or found["listed"] or ""
+        if name == "separator" and value:
+            return f"--separator '{value}'"
+        return f"--{name} {value.replace(' ', '-') if name == 'missing' else value}".rstrip()
+
+    message = message.replace("scale=False", "--no-scale")
+    names = "columns|drop|missing|most_features|separator|task"
+    return re.sub(rf"\b(?P<name>{names})=(?:'(?P<value>[^']*)'|\['(?P<listed>[^']*)'\])?", option, message)
+
+
+def _print_tables(report: Report) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a file is as wide as it takes
+        console = Console(highlight=False, width=max(console.width, WIDE))
+    for contest in report.contests:
+        console.print(_table(contest))
+        console.print()
+    console.print(
+        "Rate: the best of a list in hindsight; at middle rate: what the middle of the list would have given. Worst: "
+        "the largest regret over intervals of so many rounds. Exponent: the power of the length with which it grows. "
+        "Memory: of the learner's state.",
+        style="dim",
+    )
+
+
+def _table(contest: Contest) -> Table:
+    from samuel_lab.play.page import results_table
+
+    table = results_table(contest)
+    dims = "1 dimension" if contest.dim == 1 else f"{contest.dim} dimensions"
+    seeds = "" if contest.seeds == 1 else f", {contest.seeds} seeds"
+    title = f"{contest.label}: {contest.rounds} rounds, {dims}{seeds}"
+    return results_on_terminal(title, table)
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _page() -> Any:
+    """The module that writes pages, or what to install where it cannot be loaded."""
+    with needs("plotly", "jinja2", "markupsafe"):
+        from samuel_lab.play import page
+    return page

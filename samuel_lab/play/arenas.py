@@ -1,0 +1,367 @@
+"""What can be played, by name: streams, where decisions lie, and who plays there unless told otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from samuel.online import Ball, Box, Domain, DriftingRegression, Interval, Simplex, Stream, TwoValleys
+from samuel.online.streams import (
+    Adversary,
+    CsvStream,
+    DriftingClassification,
+    DriftingQuantile,
+    ExpertAdvice,
+    RiverStream,
+    SparseRegression,
+    Storms,
+)
+from samuel.online.streams.encode import Encoded, Missing, Task
+
+if TYPE_CHECKING:
+    from samuel_lab.play.plan import Plan
+
+ONE_DIMENSION = ("two-valleys", "quantile")
+"""Streams that have one dimension, whatever was asked for."""
+DEFAULT_STREAMS = ("two-valleys", "drift")
+
+RIVALS = ("aflh", "saol", "cbce", "sacs", "parameter-free")
+
+
+@dataclass(frozen=True)
+class Arena:
+    """A stream to play on.
+
+    Attributes:
+        name: what it is called on the command line.
+        label: what it is called on the page.
+        about: what it is, in a sentence or two.
+        domain: where decisions lie.
+        rounds: how many are played.
+        steady: for about so many rounds the same point stays good; growth exponents are fitted up to there.
+        learners: names of the learners that play by default.
+        stream: makes the stream with a seed.
+        changes: the rounds in which the stream changes, round 0 first; () where that is not known.
+        seeded: whether another seed makes another stream.
+        grows: whether the contest is repeated for several lengths of the run.
+    """
+
+    name: str
+    label: str
+    about: str
+    domain: Domain
+    rounds: int
+    steady: int
+    learners: tuple[str, ...]
+    stream: Callable[[int], Stream]
+    changes: tuple[int, ...] = ()
+    seeded: bool = True
+    grows: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to play on, row by row: a CSV file, or a data set that comes with river.
+
+    Attributes:
+        kind: "csv" or "river".
+        source: the file, or the name of the data set.
+        target: the column to forecast, in a file.
+        task: "regression", "classification" or "quantile"; None for what a data set of river is made for.
+        level: which quantile.
+        columns: columns to learn from; None for all.
+        drop: columns to leave out.
+        missing: what to do about missing values.
+        rounds: how many rows to play, the first ones; None for all.
+        radius: decisions lie in a ball of this radius; None for 10 (classification) or 5.
+        separator: what stands between the cells of a file.
+        most_features: refuse a table that makes more features than this.
+        scale: bring columns to mean 0 and deviation 1 by the rows before.
+    """
+
+    kind: Literal["csv", "river"]
+    source: str
+    target: str = ""
+    task: Task | None = None
+    level: float = 0.5
+    columns: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    missing: Missing = "refuse"
+    rounds: int | None = None
+    radius: float | None = None
+    separator: str = ","
+    most_features: int = 100
+    scale: bool = True
+
+    @property
+    def name(self) -> str:
+        """What it is called among streams."""
+        return "csv" if self.kind == "csv" else f"river-{self.source}"
+
+    @property
+    def words(self) -> list[str]:
+        """What was typed on the command line for it."""
+        found = [f"--csv {_quoted(self.source)}" if self.kind == "csv" else f"--river {_quoted(self.source)}"]
+        found += [f"--target {_quoted(self.target)}"] if self.target else []
+        found += [f"--task {self.task}"] if self.task else []
+        found += [f"--level {self.level:g}"] if self.task == "quantile" else []
+        found += [f"--columns {_quoted(','.join(self.columns))}"] if self.columns else []
+        found += [f"--drop {_quoted(','.join(self.drop))}"] if self.drop else []
+        found += [f"--missing {self.missing.replace(' ', '-')}"] if self.missing != "refuse" else []
+        found += [f"--radius {self.radius:g}"] if self.radius is not None else []
+        found += [f"--separator {_quoted(self.separator)}"] if self.separator != "," else []
+        found += [f"--most-features {self.most_features}"] if self.most_features != 100 else []
+        found += [] if self.scale else ["--no-scale"]
+        return found
+
+
+FEWEST_TABLE_ROUNDS = 64
+"""Rounds below which there is nothing to see on intervals."""
+
+
+@lru_cache(maxsize=4)
+def opened(table: Table) -> Encoded:
+    """The stream of a table; read once, however often it is asked for.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it cannot be used.
+    """
+    options: dict[str, Any] = {"level": table.level, "columns": table.columns, "drop": table.drop}
+    options |= {"missing": table.missing, "scale": table.scale, "most_features": table.most_features}
+    if table.kind == "csv":
+        task = table.task or "regression"
+        return CsvStream(table.source, table.target, task, **options, separator=table.separator)
+    return RiverStream(table.source, table.task, **options)
+
+
+def table_arena(table: Table) -> Arena:
+    """The arena of a table."""
+    stream = opened(table)
+    found = stream.rounds or 0
+    rounds = found if table.rounds is None else min(table.rounds, found)
+    if rounds < FEWEST_TABLE_ROUNDS:
+        raise ValueError(
+            f"{table.source}: {rounds} rounds are too few to play; at least {FEWEST_TABLE_ROUNDS} are needed, beside "
+            "the first rows, which set the scale of the target"
+        )
+    logistic = stream.classes is not None
+    radius = table.radius if table.radius is not None else (10.0 if logistic else 5.0)
+    name = Path(table.source).name
+    skipped = f" {stream.skipped} rows with missing values were left out." if stream.skipped else ""
+    filled = sum(stream.missing.values())
+    if filled and table.missing == "past mean":
+        skipped += f" {filled} missing values were filled with the mean of the past."
+    return Arena(
+        table.name,
+        f"{name}, {table.target}" if table.target else name,
+        f"{'The file' if table.kind == 'csv' else 'The data set of river'} {name}: "
+        f"{_what(stream)} from {stream.dim} features, {found} rows in the order of the file. Numbers are "
+        f"{'standardised by the rows before' if table.scale else 'taken as they are'}. "
+        f"Decisions lie in a ball of radius {radius:g}.{skipped}",
+        Ball(radius),
+        rounds,
+        rounds // 8,
+        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        lambda seed: stream,
+        seeded=False,
+    )
+
+
+def _what(stream: Encoded) -> str:
+    if stream.classes is not None:
+        return f"{stream.classes[1]!r} or {stream.classes[0]!r} by logistic regression"
+    level = getattr(stream.loss, "level", None)
+    return "the target by linear regression" if level is None else f"the {level:.0%} quantile of the target"
+
+
+def _quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)
+
+
+def _eighth(plan: Plan) -> int:
+    return max(1, plan.rounds // 8)
+
+
+def _uneven(plan: Plan) -> int:
+    """About an eighth of the run, but no power of two: changes should not fall where blocks begin."""
+    return max(1, plan.rounds * 3 // 25)
+
+
+def _every(period: int, plan: Plan) -> tuple[int, ...]:
+    return tuple(range(0, plan.rounds, period))
+
+
+def _two_valleys(plan: Plan) -> Arena:
+    return Arena(
+        "two-valleys",
+        "Two valleys",
+        "The paper's example in one dimension: the loss is (x + 1)² in the first half of the run and "
+        "(x − 1)² in the second. Decisions lie between −1 and 1.",
+        Interval(-1.0, 1.0),
+        plan.rounds,
+        plan.rounds // 2,
+        ("ogd", "ogd-inverse", "adagrad", "saol", "cbce", "samuel", "samuel-ogd", "samuel-ogd-equal", "samuel-cold"),
+        lambda seed: TwoValleys(plan.rounds),
+        (0, plan.rounds // 2),
+        seeded=False,
+        grows=True,
+    )
+
+
+_HOW = {
+    "abrupt": "change all at once",
+    "gradual": "move at constant speed from one random place to the next",
+    "recurring": "change all at once, among three places that come back in turn,",
+}
+
+
+def _regression(drift: Literal["abrupt", "gradual", "recurring"]) -> Callable[[Plan], Arena]:
+    def arena(plan: Plan) -> Arena:
+        period = _eighth(plan) if drift == "abrupt" else _uneven(plan)
+        how = _HOW[drift] + (" after every eighth" if drift == "abrupt" else " in every 3/25")
+        return Arena(
+            "drift" if drift == "abrupt" else f"drift-{drift}",
+            "Drifting regression" if drift == "abrupt" else f"Regression, {drift} drift",
+            "Linear regression with squared loss and noisy targets. The true coefficients, a vector of norm 1, "
+            f"{how} of the run. Decisions lie in a ball of radius 2.",
+            Ball(2.0),
+            plan.rounds,
+            period,
+            (
+                ("ogd", "ogd-sqrt", "adagrad", "saol", "cbce", "samuel", "samuel-ogd", "samuel-ogd-equal")
+                if drift == "abrupt"
+                else ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd")
+            ),
+            lambda seed: DriftingRegression(plan.dim, period=period, seed=seed, drift=drift),
+            () if drift == "gradual" else _every(period, plan),
+        )
+
+    return arena
+
+
+def _classification(drift: Literal["abrupt", "gradual", "recurring"]) -> Callable[[Plan], Arena]:
+    def arena(plan: Plan) -> Arena:
+        period = _uneven(plan)
+        return Arena(
+            "classes" if drift == "abrupt" else f"classes-{drift}",
+            "Drifting classes" if drift == "abrupt" else f"Classes, {drift} drift",
+            "Logistic regression on two classes. The true coefficients, a vector of norm 10, "
+            f"{_HOW[drift]} in every 3/25 of the run. Decisions lie in a ball of radius 10.",
+            Ball(10.0),
+            plan.rounds,
+            period,
+            ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+            lambda seed: DriftingClassification(plan.dim, period=period, seed=seed, drift=drift),
+            () if drift == "gradual" else _every(period, plan),
+        )
+
+    return arena
+
+
+def _sparse(plan: Plan) -> Arena:
+    period = _uneven(plan)
+    return Arena(
+        "sparse",
+        "Sparse features",
+        "Linear regression on features of which few are there at a time, some often and most rarely, on scales that "
+        "differ by up to 100. Coefficients are new in every 3/25 of the run. Decisions lie in a box from −1 to 1.",
+        Box(-1.0, 1.0),
+        plan.rounds,
+        period,
+        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        lambda seed: SparseRegression(plan.dim, period=period, seed=seed),
+        _every(period, plan),
+    )
+
+
+def _advice(plan: Plan) -> Arena:
+    period, dim = _uneven(plan), max(2, plan.dim)
+    return Arena(
+        "advice",
+        "Expert advice",
+        "Every expert loses 0 or 1 in each round, all alike but for a best one, which loses less often and is another "
+        "one in every 3/25 of the run. Decisions are shares of the experts.",
+        Simplex(),
+        plan.rounds,
+        period,
+        ("ogd", "hedge", "fixed-share", "fixed-share-past", *RIVALS, "samuel"),
+        lambda seed: ExpertAdvice(dim, period=period, seed=seed),
+        _every(period, plan),
+    )
+
+
+def _quantile(plan: Plan) -> Arena:
+    period = _uneven(plan)
+    return Arena(
+        "quantile",
+        "Drifting quantile",
+        "The 90 % quantile of positive, skewed numbers, by pinball losses. Their distribution is another one in every "
+        "3/25 of the run. Decisions lie between 0 and 10.",
+        Interval(0.0, 10.0),
+        plan.rounds,
+        period,
+        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        lambda seed: DriftingQuantile(level=0.9, period=period, seed=seed),
+        _every(period, plan),
+    )
+
+
+def _adversary(plan: Plan) -> Arena:
+    longest = min(4096, 1 << (plan.rounds // 2).bit_length() - 1)
+    return Arena(
+        "adversary",
+        "Adversary",
+        "Random signs with a bias that is gone by the time it can be known, on blocks of every length: hard for all. "
+        "Decisions lie in a ball of radius 1.",
+        Ball(1.0),
+        plan.rounds,
+        longest,
+        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        lambda seed: Adversary(plan.dim, longest=longest, seed=seed),
+    )
+
+
+def _storms(plan: Plan) -> Arena:
+    calm = _uneven(plan)
+    storm = max(2, calm // 20)
+    starts = (start for turn in range(0, plan.rounds, calm + storm) for start in (turn, turn + calm))
+    return Arena(
+        "storms",
+        "Calm and storms",
+        "Long stretches of small gradients, broken by storms of gradients 20 times as long for a twentieth of the "
+        "time. What was learned in one stretch is worth nothing in the next. Decisions lie in a ball of radius 1.",
+        Ball(1.0),
+        plan.rounds,
+        calm,
+        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        lambda seed: Storms(plan.dim, calm=calm, storm=storm, seed=seed),
+        tuple(start for start in starts if start < plan.rounds),
+    )
+
+
+STREAMS: dict[str, Callable[[Plan], Arena]] = {
+    "two-valleys": _two_valleys,
+    "drift": _regression("abrupt"),
+    "drift-gradual": _regression("gradual"),
+    "drift-recurring": _regression("recurring"),
+    "classes": _classification("abrupt"),
+    "classes-gradual": _classification("gradual"),
+    "classes-recurring": _classification("recurring"),
+    "sparse": _sparse,
+    "advice": _advice,
+    "quantile": _quantile,
+    "adversary": _adversary,
+    "storms": _storms,
+}
+"""What can be played, by name: makes the arena of a plan."""
+
+
+def arenas(plan: Plan) -> tuple[Arena, ...]:
+    """The arenas of a plan, in order."""
+    return (*(STREAMS[name](plan) for name in plan.streams), *(table_arena(table) for table in plan.tables))

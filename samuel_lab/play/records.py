@@ -1,0 +1,303 @@
+"""What is kept of a contest: plain records with nothing but numbers and names in them, and their form for machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from samuel_lab.play.plan import Plan
+from samuel_lab.tables import plain
+
+
+@dataclass(frozen=True)
+class WorstInterval:
+    """The interval of a given length with the largest regret, and what is proved about it.
+
+    Attributes:
+        length: rounds in the interval.
+        regret: how much more was lost than by the interval's own best fixed point; the mean over seeds.
+        spread: its standard deviation over seeds.
+        first: first round of the interval, for the first seed.
+        last: last round of the interval.
+        first_regret: the regret on it.
+        certificate: the measured certificate against any fixed point; None where there is none.
+    """
+
+    length: int
+    regret: float
+    spread: float
+    first: int
+    last: int
+    first_regret: float
+    certificate: float | None
+
+
+@dataclass(frozen=True)
+class Map:
+    """A number for intervals of every length and start, divided by the root of the length.
+
+    Attributes:
+        at: the starts, one for each column.
+        lengths: rounds of the intervals, one for each row.
+        values: `(lengths, starts)`; nan where an interval would end after the run.
+    """
+
+    at: np.ndarray
+    lengths: tuple[int, ...]
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Where a learner's weight lay in the course of a run.
+
+    Attributes:
+        at: the round in the middle of each stretch.
+        by: what a row of `by_level` is.
+        levels: the rows, from below.
+        by_level: weight of each level, `(levels, stretches)`; None for learners that have no blocks.
+        experts: the experts of a block: their learning rates, or the places of those that stay.
+        by_expert: weight of each, `(experts, stretches)`; None if there is one.
+    """
+
+    at: np.ndarray
+    by: str
+    levels: tuple[str, ...]
+    by_level: np.ndarray | None
+    experts: tuple[str, ...]
+    by_expert: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one learner did on one stream.
+
+    Attributes:
+        learner: its name in `LEARNERS`.
+        label: its name on the page.
+        family: its family.
+        rate: the learning rate it played with; None if it needs none.
+        tried: every rate that was tried, and the total loss with it, the mean over seeds.
+        middle: the rate in the middle of the list; None if it needs none.
+        totals: total loss, one for each seed.
+        worst: the worst interval of each length, the shortest first.
+        exponents: with which power of the length the worst regret grows, one for each seed; None where it does not
+            grow from one positive number to another.
+        microseconds: time of one round of one stream.
+        memory: bytes of the learner's state at the end of the run, for one stream.
+        cumulative: loss so far, after the rounds in `Contest.at`; the mean over seeds.
+        path: for the first seed, the decision there, in one dimension; in more, the distance to the best fixed point
+            of the present stretch, averaged around the rounds in `Contest.path_at`. None where it was not kept.
+        map: regret over starts and lengths, for the first seed.
+        weights: for the first seed; None for learners without.
+    """
+
+    learner: str
+    label: str
+    family: str
+    rate: float | None
+    tried: tuple[tuple[float, float], ...]
+    middle: float | None
+    totals: tuple[float, ...]
+    worst: tuple[WorstInterval, ...]
+    exponents: tuple[float | None, ...]
+    microseconds: float
+    memory: int
+    cumulative: np.ndarray
+    path: np.ndarray | None
+    map: Map
+    weights: Weights | None = None
+
+    @property
+    def total(self) -> float:
+        """Total loss, the mean over seeds."""
+        return float(np.mean(self.totals))
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the total loss over seeds."""
+        return float(np.std(self.totals, ddof=1)) if len(self.totals) > 1 else 0.0
+
+    @property
+    def exponent(self) -> float | None:
+        """The mean of the exponents over seeds; None unless every seed has one."""
+        known = [value for value in self.exponents if value is not None]
+        return float(np.mean(known)) if len(known) == len(self.exponents) else None
+
+    @property
+    def middle_total(self) -> float | None:
+        """The total loss with the rate in the middle of the list."""
+        return None if self.middle is None else dict(self.tried)[self.middle]
+
+    def worst_on(self, length: int) -> WorstInterval:
+        """The worst interval of that length."""
+        return next(worst for worst in self.worst if worst.length == length)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Regret and what bounds it, the largest over intervals of each length; each is at most the next.
+
+    Attributes:
+        learner: which learner.
+        label: its name on the page.
+        lengths: rounds in the intervals.
+        regret: what was lost more than by the interval's best fixed point.
+        linearised: the same for linearised losses.
+        measured: the certificate, from the gains that the experts had.
+        guaranteed: the certificate, by the algorithm.
+        trivial: what holds for any decisions whatever.
+        map: the measured certificate over starts and lengths.
+    """
+
+    learner: str
+    label: str
+    lengths: tuple[int, ...]
+    regret: tuple[float, ...]
+    linearised: tuple[float, ...]
+    measured: tuple[float, ...]
+    guaranteed: tuple[float, ...]
+    trivial: tuple[float, ...]
+    map: Map
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Total loss for runs of several lengths, with the rates that the contest was played with.
+
+    Attributes:
+        rounds: lengths of the runs.
+        totals: total loss for each, by label.
+        best_fixed: total loss of the best fixed point of each run.
+    """
+
+    rounds: tuple[int, ...]
+    totals: dict[str, tuple[float, ...]]
+    best_fixed: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What all learners did on one stream.
+
+    Attributes:
+        stream: its name in `STREAMS`.
+        label: its name on the page.
+        about: what it is.
+        rounds: length of the run.
+        dim: dimension of the decisions.
+        steady: growth exponents are fitted to intervals of up to so many rounds.
+        seeds: how many times it was played.
+        engine: what computed.
+        changes: the rounds in which the stream changes, round 0 first; () where that is not known.
+        at: the rounds at which curves are kept.
+        path_at: the rounds at which `Result.path` is kept.
+        results: one per learner.
+        best_fixed: total loss of the best fixed point, the mean over seeds; None for runs so long that it was not
+            looked for.
+        best_fixed_cumulative: its loss so far, for the first seed.
+        optimum: the best fixed point of the present stretch, in one dimension; None in more.
+        chain: of the first SAMUEL that took part; None if none did.
+        growth: total loss for runs of several lengths, where the stream has them.
+    """
+
+    stream: str
+    label: str
+    about: str
+    rounds: int
+    dim: int
+    steady: int
+    seeds: int
+    engine: str
+    changes: tuple[int, ...]
+    at: np.ndarray
+    path_at: np.ndarray
+    results: tuple[Result, ...]
+    best_fixed: float | None
+    best_fixed_cumulative: np.ndarray | None
+    optimum: np.ndarray | None
+    chain: Chain | None = None
+    growth: Growth | None = None
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths of intervals that tables show: those of 64, 512 and 4096 that fit into the run."""
+        return tuple(worst.length for worst in self.results[0].worst if worst.length in TABLE_LENGTHS)
+
+
+TABLE_LENGTHS = (64, 512, 4096)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All contests of a plan, and with what they were played.
+
+    Attributes:
+        plan: what was asked for.
+        contests: one per stream.
+        seconds: how long it all took.
+        date: when it ended.
+        software: names and versions.
+    """
+
+    plan: Plan
+    contests: tuple[Contest, ...]
+    seconds: float
+    date: str
+    software: dict[str, str]
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """The numbers of a report's tables as plain lists and dictionaries, fit for JSON."""
+    return {
+        "samuel": report.software["samuel"],
+        "date": report.date,
+        "command": report.plan.command,
+        "seconds": round(report.seconds, 3),
+        "jobs": report.plan.jobs,
+        "software": report.software,
+        "streams": [_stream(contest) for contest in report.contests],
+    }
+
+
+def _stream(contest: Contest) -> dict[str, Any]:
+    return {
+        "stream": contest.stream,
+        "about": contest.about,
+        "rounds": contest.rounds,
+        "dim": contest.dim,
+        "growth_exponents_up_to": contest.steady,
+        "seeds": contest.seeds,
+        "backend": contest.engine,
+        "best_fixed_point": contest.best_fixed,
+        "learners": [_learner(result) for result in contest.results],
+        "growth": None if contest.growth is None else vars(contest.growth),
+    }
+
+
+def _learner(result: Result) -> dict[str, Any]:
+    return {
+        "learner": result.learner,
+        "family": result.family,
+        "rate": result.rate,
+        "tried": [{"rate": rate, "total_loss": finite(total)} for rate, total in result.tried],
+        "total_loss": finite(result.total),
+        "total_loss_deviation": finite(result.spread),
+        "total_loss_by_seed": [finite(total) for total in result.totals],
+        "total_loss_at_middle_rate": finite(result.middle_total),
+        "worst_intervals": [
+            {name: plain(value) if isinstance(value, float) else value for name, value in vars(worst).items()}
+            for worst in result.worst
+        ],
+        "growth_exponent": plain(result.exponent),
+        "growth_exponent_by_seed": [plain(exponent) for exponent in result.exponents],
+        "microseconds_a_round": plain(result.microseconds),
+        "memory_bytes": result.memory,
+    }
+
+
+def finite(value: float | None) -> float | None:
+    """A number for JSON in full, and None for what JSON has no word for."""
+    return value if value is not None and np.isfinite(value) else None

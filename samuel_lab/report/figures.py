@@ -1,0 +1,524 @@
+"""The figures of a study, each with a caption for all and a description for those who cannot see it.
+
+A method keeps its colour and dash in every figure: SAMUEL is orange, every optimizer has a colour of its own, and
+schedules differ in their dash. The colours are those of Okabe and Ito, which colour-blind readers can tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from samuel_lab.drawing import (
+    Drawing,
+    blank,
+    brightness,
+    heat_map,
+    line,
+    log_axis,
+    mark,
+    only_positive,
+)
+from samuel_lab.report.gathering import Method, Study
+from samuel_lab.report.reading import Trial
+from samuel_lab.report.summary import schedule_accuracies, window_mean
+from samuel_lab.tables import number
+
+POINTS = 400
+"""The most points of a line; longer ones are thinned."""
+DEEPEST = 1e-6
+"""Rates are drawn down to this part of the highest."""
+STRONG = "#d55e00"
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+COLOURS = {"sgd": "#0072b2", "adagrad": "#009e73", "adam": "#cc79a7"}
+OTHERS = ("#56b4e9", "#b89b00", "#7a6fbe", "#8c6d4f", "#5f7d8c")
+"""Colours of further optimizers, and of methods that need no learning rate."""
+GROUPS = {"samuel": "SAMUEL", "peer": "learning-rate-free", "search": "search", "stability": "SAMUEL"}
+
+Styles = dict[str, dict[str, Any]]
+
+
+def drawings(study: Study, name: str) -> list[Drawing]:
+    """All figures of a study, in reading order; `name` begins their identifiers."""
+    style = styles(study)
+    drawn = [accuracy(study, style, name)]
+    if study.shift is not None:
+        drawn += after_shift(study, style, name)
+    if study.search is not None:
+        drawn += [searched(study, study.search, style, name), sorted_schedules(study, study.search, style, name)]
+    drawn.append(rates(study, style, name))
+    drawn += [losses(study, style, name, kind) for kind in ("loss", "test_loss")]
+    for place, method in enumerate(weighted(study)):
+        drawn += weights(study, method, f"{name}-{place}")
+    return [drawing for drawing in drawn if drawing.figure.data]
+
+
+def styles(study: Study) -> Styles:
+    """How the line of every method looks."""
+    found: Styles = {}
+    seen: dict[str, int] = {}
+    spare = iter(range(10_000))
+    colours: dict[str, str] = {}
+    for method in study.methods:
+        if method.group == "samuel":
+            place = seen["samuel"] = seen.get("samuel", -1) + 1
+            found[method.trial] = {"color": STRONG, "dash": DASHES[place % len(DASHES)], "width": 3}
+            continue
+        # Schedules of one optimizer share a colour, and so do rows of the grid of a stability study.
+        family = method.base or (family_of(method) if method.group == "stability" else method.trial)
+        if family not in colours:
+            colours[family] = COLOURS.get(family) or OTHERS[next(spare) % len(OTHERS)]
+        # Where colours come again, dashes go on, so that no two lines look alike.
+        colour = colours[family]
+        place = seen[colour] = seen.get(colour, -1) + 1
+        found[method.trial] = {"color": colour, "dash": DASHES[place % len(DASHES)], "width": 1.75}
+    return found
+
+
+def weighted(study: Study) -> list[Method]:
+    """The SAMUEL methods whose weights were recorded."""
+    return [m for m in study.methods if m.group == "samuel" and m.first.weights is not None and m.first.started]
+
+
+def accuracy(study: Study, style: Styles, name: str) -> Drawing:
+    """Test accuracy of every method over the run."""
+    axis = _Axis(study)
+    figure = blank(axis.title, "test accuracy")
+    methods = [method for method in study.methods if not method.searches]
+    _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
+    _in_percent(figure)
+    _finish(figure, axis, methods)
+    shifted = f" At {axis.where(study.shift)} the classes change without notice." if study.shift is not None else ""
+    of_now = ", of the classes of the moment" if shifted else ""
+    return Drawing(
+        f"{name}-accuracy",
+        "Test accuracy",
+        figure,
+        f"Line chart of the test accuracy over {axis.length}.{shifted} At the end: {_ends(methods, 'accuracy')}.",
+        f"Accuracy on examples that are not trained on{of_now}. {_bands(study)}"
+        + (" The vertical line is the shift." if shifted else _transitions(study)),
+    )
+
+
+def after_shift(study: Study, style: Styles, name: str) -> list[Drawing]:
+    """Test accuracy right after the shift: SAMUEL beside each optimizer's schedules, and beside the best of each."""
+    ours = [method for method in study.methods if method.group == "samuel"]
+    families: dict[str, list[Method]] = {}
+    for method in study.methods:
+        if method.group != "samuel" and not method.searches:
+            families.setdefault(family_of(method), []).append(method)
+    drawn = [
+        _zoom(study, style, f"{name}-after-{place}", [*ours, *methods], family, "")
+        for place, (family, methods) in enumerate(families.items())
+    ]
+    if len(families) != 1:
+        window = _window(study)
+        best = [_best_after(study, methods, window) for methods in families.values()]
+        chosen = f" Of each group, the method with the best mean over these {window}, which one knows only afterwards."
+        zoom = _zoom(study, style, f"{name}-after-best", [*ours, *best], "the best of each", chosen if best else "")
+        drawn.append(replace(zoom, half=len(families) % 2 == 1))
+    return drawn
+
+
+def losses(study: Study, style: Styles, name: str, kind: str) -> Drawing:
+    """Training or test loss of every method over the run."""
+    axis = _Axis(study)
+    what = {"loss": "training loss", "test_loss": "test loss"}[kind]
+    figure = blank(axis.title, what)
+    methods = [method for method in study.methods if not method.searches]
+    _curves(figure, axis, methods, style, lambda trial: getattr(trial, kind), positive=True)
+    log_axis(figure, "y", *[getattr(trial, kind) for method in methods for trial in method.trials], [1.0])
+    _finish(figure, axis, methods)
+    mean = "The mean over the batches since the measure before" if kind == "loss" else "The mean over the test set"
+    return Drawing(
+        f"{name}-{kind.replace('_', '-')}",
+        what.capitalize(),
+        figure,
+        f"Line chart of the {what} over {axis.length}, on a logarithmic scale. At the end: {_ends(methods, kind)}.",
+        f"{mean}, on a logarithmic scale. {_bands(study)}",
+    )
+
+
+def rates(study: Study, style: Styles, name: str) -> Drawing:
+    """The learning rate that SAMUEL chose over time, beside the schedules of the others."""
+    axis = _Axis(study)
+    figure = blank(axis.title, "learning rate")
+    shown = [method for method in study.methods if any(np.any(trial.rate > 0) for trial in method.trials)]
+    _curves(figure, axis, shown, style, lambda trial: trial.rate, positive=True, logarithmic=True)
+    seen = np.concatenate([[np.nan], *(trial.rate for method in shown for trial in method.trials)])
+    log_axis(figure, "y", seen)
+    if np.any(seen > 0) and np.nanmax(seen) * DEEPEST > np.min(seen[seen > 0]):
+        # The last rounds of a schedule that goes to 0 would take most of the picture; a double click shows them.
+        figure.update_yaxes(range=np.log10([np.nanmax(seen) * DEEPEST, 1.5 * np.nanmax(seen)]).tolist())
+    _finish(figure, axis, shown)
+    ours = [method for method in shown if method.group == "samuel"]
+    spans = []
+    for method in ours:
+        used = np.concatenate([trial.rate[trial.rate > 0] for trial in method.trials])
+        spans.append(f"{method.label} between {number(float(used.min()))} and {number(float(used.max()))}")
+    chosen = f" Rates used: {'; '.join(spans)}." if spans else ""
+    return Drawing(
+        f"{name}-rates",
+        "Learning rate in use",
+        figure,
+        f"Line chart of the learning rates of {len(shown)} methods over {axis.length}, on a logarithmic scale.{chosen}",
+        "What SAMUEL chose while it ran, beside schedules that were fixed before. On a logarithmic scale; for several "
+        "seeds the geometric mean, with a band of one standard deviation. Rates of different optimizers do not mean "
+        "the same: compare the shapes of curves of one optimizer.",
+    )
+
+
+def weights(study: Study, method: Method, name: str) -> list[Drawing]:
+    """Where SAMUEL's weight lay, for the first seed: on which level of blocks, and on which learning rate."""
+    axis, trial = _Axis(study), method.first
+    used = _thinned(len(trial.steps))
+    known = used[np.isfinite(trial.by_level[:, used]).all(axis=0)]
+    if not len(known):
+        return []
+    at = axis.place(trial.steps[known])
+    levels = ["whole run" if length is None else f"{length}" for length in trial.levels or ()]
+    steps = trial.rate_names
+    unit = study.plan.get("unit", "round")
+    seed = f", seed {trial.seed}" if len(method.trials) > 1 else ""
+    drawn = []
+    for kind, rows, values, what in (
+        ("levels", levels, trial.by_level[:, known], f"{unit}s in a block"),
+        ("learning-rates", steps, trial.by_rate[:, known], "learning rate"),
+    ):
+        mean = values.mean(axis=1)
+        of = "level" if kind == "levels" else "learning rate"
+        figure = heat_map(at, rows, values, axis.title, what, axis.last)
+        for place in axis.marks:
+            figure.add_vline(x=place, line={"color": "#ffffff", "width": 1, "dash": "dot"})
+        drawn.append(
+            Drawing(
+                f"{name}-{kind}",
+                f"Weight of each {of}, {method.label}{seed}",
+                figure,
+                f"Heat map of the weight of {method.label} over {axis.length}, one row per {of}. Heaviest on average: "
+                f"{rows[int(mean.argmax())]} ({what}) with {mean.max():.0%} of the weight.",
+                f"Share of the weight that lies on experts with that {of}. " + brightness(values),
+                half=True,
+            )
+        )
+    return drawn
+
+
+def searched(study: Study, search: Method, style: Styles, name: str) -> Drawing:
+    """Test accuracy of every schedule of the search, with the other methods on top."""
+    axis = _Axis(study)
+    figure = blank(axis.title, "test accuracy")
+    trial = next(trial for trial in search.trials if trial.started)
+    used = _thinned(len(trial.steps))
+    opacity = max(0.3, min(0.6, 12 / search.searches))
+    for place, schedule in enumerate(trial.schedules or ()):
+        line(
+            figure,
+            axis.place(trial.steps[used]),
+            trial.accuracy[used, place],
+            ", ".join(f"{rate:g}" for rate in schedule) if place else f"{search.searches} schedules",
+            {"color": f"rgba(128,128,128,{opacity:.2f})", "width": 1},
+            legendgroup=GROUPS["search"],
+            legendgrouptitle_text=GROUPS["search"],
+            legendrank=2000,
+            showlegend=place == 0,
+            meta={"line": search.trial, "family": GROUPS["search"]},
+            hovertemplate="rates " + ", ".join(f"{rate:g}" for rate in schedule) + "<br>%{y:.2%}<extra></extra>",
+        )
+    methods = [method for method in study.methods if not method.searches]
+    _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
+    figure.update_layout(hovermode="closest")
+    _in_percent(figure)
+    _finish(figure, axis, [*methods, search])
+    last, _ = schedule_accuracies(search)
+    return Drawing(
+        f"{name}-search",
+        f"{search.searches} schedules, and one run of SAMUEL",
+        figure,
+        f"Line chart of the test accuracy of all {search.searches} schedules of the search over {axis.length}, which "
+        f"end between {last.min():.2%} and {last.max():.2%}. On top the other methods, at the end: "
+        f"{_ends(methods, 'accuracy')}.",
+        f"Every grey line is one schedule (seed {trial.seed}): one of the candidate rates for each phase. Until they "
+        f"part, schedules share a network and a line. Point at a line to read its rates.{_transitions(study)}",
+    )
+
+
+def sorted_schedules(study: Study, search: Method, style: Styles, name: str) -> Drawing:
+    """The last accuracy of all schedules, sorted, and where the other methods lie."""
+    last, _ = schedule_accuracies(search)
+    order = np.argsort(-last, kind="stable")
+    figure = blank("schedules, best first", "last test accuracy")
+    schedules = search.first.schedules or ()
+    line(
+        figure,
+        np.arange(1, len(order) + 1),
+        last[order],
+        f"{search.searches} schedules",
+        {"color": "#8a8a8a", "width": 1},
+        mode="lines+markers",
+        marker={"size": 4},
+        legendgroup=GROUPS["search"],
+        legendgrouptitle_text=GROUPS["search"],
+        legendrank=2000,
+        meta={"line": search.trial, "family": GROUPS["search"]},
+        text=[", ".join(f"{rate:g}" for rate in schedules[place]) for place in order],
+        hovertemplate="rates %{text}<br>%{y:.2%}<extra></extra>",
+    )
+    methods = []
+    for method in study.methods:
+        ends = [trial.accuracy[-1] for trial in method.trials if not method.searches and trial.ended]
+        if ends and np.isfinite(np.mean(ends)):
+            methods.append(method)
+            family = family_of(method)
+            line(
+                figure,
+                [0.5, len(order) + 0.5],
+                np.full(2, np.mean(ends)),
+                method.label,
+                style[method.trial],
+                legendgroup=family,
+                legendgrouptitle_text=family,
+                meta={"line": method.trial, "family": family},
+                hovertemplate=f"{method.label}<br>%{{y:.2%}}<extra></extra>",
+            )
+    figure.update_layout(hovermode="closest")
+    _in_percent(figure)
+    figure.update_xaxes(range=[0, len(order) + 1])
+    _legend(figure, [*methods, search])
+    behind = "; ".join(
+        f"{m.label} above {np.sum(last < np.mean([t.accuracy[-1] for t in m.trials if t.ended]))} of them"
+        for m in methods
+    )
+    return Drawing(
+        f"{name}-sorted",
+        "Accuracy at the end, schedule by schedule",
+        figure,
+        f"The last test accuracies of {len(order)} schedules, sorted, from {last.max():.2%} to {last.min():.2%}. "
+        f"{behind or 'No other method has ended'}.",
+        "Each dot is a schedule; level lines are methods that ran once, without a search.",
+    )
+
+
+def family_of(method: Method) -> str:
+    """The heading of the legend under which a method stands."""
+    if method.group == "stability" and "alphas" in method.first.plan:
+        return f"{method.first.plan['alphas']} decays"
+    if method.group in GROUPS:
+        return GROUPS[method.group]
+    return method.label.partition(",")[0] if method.base else "others"
+
+
+class _Axis:
+    """The x axis of a study: steps, or epochs where there are some, from a start to an end."""
+
+    def __init__(self, study: Study, start: int = 0, end: int | None = None) -> None:
+        plan = study.plan
+        self.start, self.end = start, plan["rounds"] if end is None else end
+        epoch = int(plan.get("steps_per_epoch") or 0)
+        self.by_epoch = epoch > 0 and plan.get("unit") == "step" and not start
+        self.scale = epoch if self.by_epoch else 1
+        self.title = "epoch" if self.by_epoch else plan.get("unit", "round")
+        self.last = float(self.end - self.start) / self.scale
+        places = [study.shift] if study.shift is not None else list(plan.get("transitions") or ())
+        self.marks = [(place - start) / self.scale for place in places if start < place < self.end]
+        self.length = f"{number(self.last) if self.by_epoch else round(self.last)} {self.title}s"
+
+    def place(self, steps: np.ndarray) -> np.ndarray:
+        return (steps - self.start) / self.scale
+
+    def where(self, step: int | None) -> str:
+        return f"{self.title} {0 if step is None else step / self.scale:g}"
+
+
+def _zoom(study: Study, style: Styles, name: str, methods: Sequence[Method], family: str, said: str) -> Drawing:
+    """Test accuracy of some methods right after the shift."""
+    shift, window, unit = study.shift or 0, _window(study), study.plan.get("unit", "round")
+    axis = _Axis(study, start=shift, end=shift + window)
+    figure = blank(f"{unit}s since the shift", "test accuracy")
+    _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
+    _in_percent(figure)
+    figure.update_xaxes(range=[0, window])
+    _legend(figure, methods, half=True)
+    ours = any(method.group == "samuel" for method in methods)
+    title = f"After the shift: {f'SAMUEL and {family}' if ours else family}"
+    return Drawing(
+        name,
+        title,
+        figure,
+        f"Line chart of the test accuracy in the first {window} {unit}s after the shift. At their end: "
+        f"{_ends(methods, 'accuracy', shift, shift + window)}.",
+        f"The first {window} {unit}s on the new classes.{said} {_bands(study)}",
+        half=True,
+    )
+
+
+def _best_after(study: Study, methods: Sequence[Method], window: int) -> Method:
+    def mean(method: Method) -> float:
+        found = [window_mean(trial.steps, trial.accuracy, study.shift or 0, window) for trial in method.trials]
+        known = [value for value in found if value is not None]
+        return float(np.mean(known)) if known else -np.inf
+
+    return max(methods, key=mean)
+
+
+def _curves(
+    figure: go.Figure,
+    axis: _Axis,
+    methods: Sequence[Method],
+    style: Styles,
+    values: Callable[[Trial], np.ndarray],
+    *,
+    positive: bool = False,
+    logarithmic: bool = False,
+) -> None:
+    """Means over seeds as lines, SAMUEL's on top, with bands of one standard deviation below all of them."""
+    lines = []
+    upwards = sorted(enumerate(methods), key=lambda entry: entry[1].group == "samuel")
+    for place, method in upwards:
+        steps, mean, low, high = _over_seeds(method, values, axis, logarithmic)
+        if not np.any(np.isfinite(mean)):
+            continue
+        if positive:
+            mean, low, high = only_positive(mean), only_positive(low), only_positive(high)
+        x, family = axis.place(steps), family_of(method)
+        meta = {"line": method.trial, "family": family}
+        _band(figure, x, low, high, style[method.trial]["color"], 0.22 if method.group == "samuel" else 0.1, meta)
+        lines.append((x, mean, method.label, style[method.trial], family, meta, place))
+    for x, mean, label, looks, family, meta, place in lines:
+        line(
+            figure,
+            x,
+            mean,
+            label,
+            looks,
+            legendgroup=family,
+            legendgrouptitle_text=family,
+            legendrank=place + 1,
+            meta=meta,
+        )
+
+
+def _band(
+    figure: go.Figure, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, opacity: float, meta: Any
+) -> None:
+    known = np.isfinite(low) & np.isfinite(high)
+    if np.allclose(low[known], high[known], rtol=1e-5, atol=0.0):
+        return  # seeds that agree, such as on a schedule, need no band
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    figure.add_trace(
+        go.Scatter(
+            x=np.concatenate([x[known], x[known][::-1]]).astype(np.float32),
+            y=np.concatenate([high[known], low[known][::-1]]).astype(np.float32),
+            fill="toself",
+            fillcolor=f"rgba({red},{green},{blue},{opacity})",
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=meta["family"],
+            meta=meta,
+        )
+    )
+
+
+def _over_seeds(
+    method: Method, values: Callable[[Trial], np.ndarray], axis: _Axis, logarithmic: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Steps, the mean over the seeds that got there, and one standard deviation below and above."""
+    found: dict[int, list[float]] = {}
+    for trial in method.trials:
+        for step, value in zip(trial.steps, values(trial), strict=True):
+            if axis.start < step <= axis.end or (step == 0 == axis.start):
+                found.setdefault(int(step), []).append(float(value))
+    steps = np.array(sorted(found), dtype=np.int64)
+    steps = steps[_thinned(len(steps))]
+    mean, spread = np.full(len(steps), np.nan), np.full(len(steps), np.nan)
+    for place, step in enumerate(steps):
+        numbers = np.array(found[int(step)])
+        numbers = numbers[np.isfinite(numbers)]
+        if logarithmic:
+            numbers = np.log(numbers[numbers > 0])
+        if len(numbers):
+            mean[place] = numbers.mean()
+        if len(numbers) > 1:
+            spread[place] = numbers.std(ddof=1)
+    low, high = mean - spread, mean + spread
+    return (steps, np.exp(mean), np.exp(low), np.exp(high)) if logarithmic else (steps, mean, low, high)
+
+
+def _thinned(count: int) -> np.ndarray:
+    """At most `POINTS` places out of so many, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int)) if count else np.zeros(0, int)
+
+
+def _finish(figure: go.Figure, axis: _Axis, methods: Sequence[Method]) -> None:
+    mark(figure, axis.marks, axis.last)
+    _legend(figure, methods)
+
+
+def _in_percent(figure: go.Figure) -> None:
+    """An axis for accuracies: a band may reach beyond 100 %, the axis need not."""
+    figure.update_yaxes(tickformat=".0%", minallowed=0.0, maxallowed=1.01)
+
+
+def _legend(figure: go.Figure, methods: Sequence[Method], half: bool = False) -> None:
+    """Room for a legend in which every family is a column."""
+    sizes: dict[str, int] = {}
+    for method in methods:
+        sizes[family_of(method)] = sizes.get(family_of(method), 0) + 1
+    columns = 2 if half else 5
+    ordered = list(sizes.values())
+    rows = sum(max(ordered[place : place + columns]) + 1 for place in range(0, len(ordered), columns))
+    plot = 300 if half else 360
+    figure.update_layout(
+        height=plot + 70 + 20 * rows,
+        legend={
+            "groupclick": "toggleitem",
+            "y": -60 / plot,
+            "tracegroupgap": 6,
+            "font": {"size": 12},
+            "grouptitlefont": {"size": 12},
+        },
+    )
+
+
+def _window(study: Study) -> int:
+    """How far to zoom in after the shift: the shortest window in which a curve has a shape."""
+    shift = study.shift or 0
+    trials = [trial for method in study.methods for trial in method.trials if trial.started]
+    for window in study.windows:
+        if any(np.sum((t.steps > shift) & (t.steps <= shift + window)) >= 4 for t in trials):
+            return window
+    return max(study.windows, default=study.plan["rounds"] - shift)
+
+
+def _bands(study: Study) -> str:
+    counts = {len(method.trials) for method in study.methods if not method.searches} or {1}
+    if counts == {1}:
+        return "One seed."
+    seeds = f"up to {max(counts)}" if len(counts) > 1 else max(counts)
+    return f"Means over {seeds} seeds, with bands of one standard deviation."
+
+
+def _transitions(study: Study) -> str:
+    return " Vertical lines are the transitions between phases." if study.plan.get("transitions") else ""
+
+
+def _ends(methods: Sequence[Method], kind: str, start: int = -1, end: int | None = None) -> str:
+    """What every method had at the end, or at the end of a stretch, in words."""
+    said = []
+    for method in methods:
+        ends = []
+        for trial in method.trials:
+            inside = (trial.steps > start) & (trial.steps <= (trial.planned if end is None else end))
+            values = getattr(trial, kind)[inside]
+            if len(values) and np.isfinite(values[-1]):
+                ends.append(values[-1])
+        if ends:
+            mean = float(np.mean(ends))
+            said.append(f"{method.label} {mean:.1%}" if kind == "accuracy" else f"{method.label} {number(mean)}")
+    return ", ".join(said) or "nothing was measured yet"

@@ -1,0 +1,198 @@
+"""One HTML page that reports runs: self-contained, so that it can be kept, mailed and opened offline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import samuel
+from samuel_lab import drawing
+from samuel_lab.drawing import Drawing
+from samuel_lab.report import costs, summary
+from samuel_lab.report.figures import drawings, family_of
+from samuel_lab.report.gathering import Method, Study, notes, studies
+from samuel_lab.report.reading import Recorded
+from samuel_lab.tables import Cell, Table
+
+
+@dataclass(frozen=True)
+class Titled:
+    """A table with its title and the words below it."""
+
+    title: str
+    table: Table
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page shows of one study."""
+
+    name: str
+    study: Study
+    results: tuple[Titled, ...]
+    findings: tuple[str, ...]
+    notes: tuple[str, ...]
+    families: tuple[str, ...]
+    drawings: tuple[Drawing, ...]
+    compute: tuple[Titled, ...]
+    facts: tuple[Titled, ...]
+    methods: tuple[Method, ...]
+
+    @property
+    def seeds(self) -> int:
+        """The most seeds of a method."""
+        return max((len(method.trials) for method in self.methods), default=0)
+
+
+def render(recordeds: Sequence[Recorded]) -> str:
+    """The page as text: for every study its tables, findings, figures, and how to make it again.
+
+    Args:
+        recordeds: what `samuel_lab.report.reading.read` made of the folders of runs.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if not recordeds:
+        raise ValueError("recordeds is empty: name at least one run to report")
+    sections = [section(study, place) for place, study in enumerate(studies(recordeds))]
+    return drawing.page(
+        "study.html",
+        [drawn for part in sections for drawn in part.drawings],
+        sections=sections,
+        title=sections[0].study.title if len(sections) == 1 else "Studies of SAMUEL",
+        version=samuel.__version__,
+        runs=list(recordeds),
+    )
+
+
+def write(recordeds: Sequence[Recorded], path: str | Path) -> None:
+    """Write the page to a file, whole or not at all."""
+    drawing.save(Path(path), render(recordeds))
+
+
+def section(study: Study, place: int = 0) -> Section:
+    """The tables, sentences and figures of one study."""
+    name = f"{re.sub(r'[^a-z0-9]+', '-', study.name.lower())}-{place}"
+    return Section(
+        name,
+        study,
+        tuple(_results(study)),
+        tuple(summary.study_findings(study)),
+        tuple(notes(study)),
+        tuple(dict.fromkeys(family_of(method) for method in study.methods)),
+        () if costs.projected(study) else tuple(drawings(study, name)),
+        tuple(_compute(study)),
+        tuple(_facts(study)),
+        study.methods,
+    )
+
+
+def _results(study: Study) -> list[Titled]:
+    if costs.projected(study):
+        return []  # so few steps say nothing about accuracies
+    seeds = max(len(method.trials) for method in study.methods) if study.methods else 0
+    said = ["Best of each column in bold."]
+    if seeds > 1:
+        said.append(f"Mean ± standard deviation over {seeds} seeds.")
+    if study.shift is not None:
+        said.append(
+            "Accuracies on the test set of the classes of the moment. A mean over the rounds after the shift weighs "
+            "every measure with the rounds since the one before."
+        )
+    if study.search is not None:
+        said.append(
+            "Best, median and worst schedule are taken column by column, in hindsight. A rank says where a method "
+            "would stand among the schedules."
+        )
+    table = summary.results_table(study)
+    if any("*" in cell.text for _, cells in table.rows for cell in cells):
+        said.append("* Not all seeds have come so far.")
+    found = [Titled("Results", table, " ".join(said))]
+    grid = summary.stability_table(study)
+    if grid is not None:
+        found.append(Titled("Accuracy at the end by hyperparameters", grid, "Best in bold."))
+    return found
+
+
+def _compute(study: Study) -> list[Titled]:
+    found = []
+    table = costs.compute_table(study)
+    if table is not None:
+        found.append(
+            Titled(
+                "Time",
+                table,
+                "A step: the median over stretches without compiling; for a search, when all its networks train. "
+                "Experts: networks that train side by side, or experts that share a network under SAMUEL's weights. "
+                "Training: in all, with compiling, for one seed. * So far.",
+            )
+        )
+    table = costs.search_cost_table(study)
+    if table is not None:
+        found.append(
+            Titled(
+                "What a search costs",
+                table,
+                _how_costs_are_known(study),
+            )
+        )
+    return found
+
+
+def _how_costs_are_known(study: Study) -> str:
+    said = "Runtime per expert is the runtime divided by the number of experts."
+    if costs.projected(study):
+        return (
+            f"Projected from the time of a step: {study.plan['rounds']} steps of each were measured, and the full "
+            f"protocol has {study.plan.get('protocol_steps')}. {said} Device hours are those of all schedules that are "
+            "tried, one run after another."
+        )
+    return (
+        "Measured. The search trains schedules with a common beginning once, and its networks side by side. "
+        f"{said} Device hours are the runtime times the number of devices."
+    )
+
+
+def _facts(study: Study) -> list[Titled]:
+    """Data, model, options and environment, as lists of facts."""
+    plan = study.plan
+    protocol = {key: plan.get(key) for key in ("rounds", "steps_per_epoch", "shift", "transitions", "windows", "batch")}
+    found = [
+        Titled("Protocol", _list_facts(protocol)),
+        Titled("Data", _list_facts(plan.get("data") or {})),
+        Titled("Model", _list_facts(plan.get("model") or {})),
+    ]
+    for run in study.runs:
+        of = f", {run.name}" if len(study.runs) > 1 else ""
+        found.append(Titled(f"Configuration{of}", _list_facts(run.config["options"])))
+        for place, session in enumerate(run.sessions):
+            which = f" of session {place + 1}" if len(run.sessions) > 1 else ""
+            found.append(Titled(f"Environment{which}{of}", _list_facts(session)))
+    return [titled for titled in found if titled.table.rows]
+
+
+def _list_facts(facts: Mapping[str, Any]) -> Table:
+    rows = [
+        (key.replace("_", " "), (Cell(_words(value)),))
+        for key, value in facts.items()
+        if value is not None and value != [] and value != {}
+    ]
+    return Table(("", ""), tuple(rows))
+
+
+def _words(value: Any) -> str:
+    """A fact as a reader wants it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {_words(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_words(one) for one in value)
+    return str(value)

@@ -1,0 +1,375 @@
+"""A run folder as plain records, whether the run is finished, going on, or was killed.
+
+`samuel_lab.runs` says what is in such a folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from samuel_lab.runs import DamagedRun, Run, RunError
+
+NUMBERS = ("loss", "accuracy", "test_loss", "rate")
+"""What a measure may tell besides weights. A number that is missing or not finite is nan here."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long steps took, one entry for every stretch that was timed.
+
+    Attributes:
+        step: the step at which each stretch ends.
+        steps: how many steps are in it.
+        train: seconds of training.
+        test: seconds of testing.
+        compiled: whether compiling is in it.
+    """
+
+    step: np.ndarray
+    steps: np.ndarray
+    train: np.ndarray
+    test: np.ndarray
+    compiled: np.ndarray
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One method trained with one seed: what was planned, and what has been measured so far.
+
+    Arrays have one entry, or row, for every measure. For a search, `loss`, `accuracy` and `test_loss` have a column
+    for every schedule; as long as schedules have been the same, they share a network and so their numbers.
+
+    Attributes:
+        trial: the method, as users say it.
+        seed: the seed.
+        label: the method, as pages show it.
+        group: `samuel`, `baseline`, `peer`, `search` or `stability`.
+        about: the method in a sentence.
+        planned: how many steps it takes in all.
+        networks: how many networks train side by side at the end.
+        gradients: how many gradients a step takes.
+        levels: lengths of blocks, of the rows of the weights; None stands for a block as long as the run.
+        rates: candidate learning rates, of the columns of the weights.
+        schedules: for a search, the learning rates per phase of every schedule.
+        plan: the entry of the plan, with what else it says.
+        steps: how many steps were complete at each measure.
+        loss: the mean training loss since the measure before.
+        accuracy: on the test set in force.
+        test_loss: on the test set in force.
+        rate: the learning rate in use.
+        weights: shape (measures, levels, rates), None for methods that have none.
+        ended: whether the trial is complete.
+        diverged: whether it stopped early because nothing finite was left.
+        times: how long steps took.
+    """
+
+    trial: str
+    seed: int
+    label: str
+    group: str
+    about: str
+    planned: int
+    networks: int
+    gradients: int
+    levels: tuple[int | None, ...] | None
+    rates: tuple[float, ...] | None
+    schedules: tuple[tuple[float, ...], ...] | None
+    plan: Mapping[str, Any]
+    steps: np.ndarray
+    loss: np.ndarray
+    accuracy: np.ndarray
+    test_loss: np.ndarray
+    rate: np.ndarray
+    weights: np.ndarray | None
+    ended: bool
+    diverged: bool
+    times: Times
+
+    @property
+    def done(self) -> int:
+        """Steps that are known to be complete."""
+        return int(self.steps[-1]) if len(self.steps) else 0
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was measured."""
+        return len(self.steps) > 0
+
+    @property
+    def base(self) -> str:
+        """The optimizer's name where the method is a base with a schedule, else nothing."""
+        return self.trial.partition("/")[0] if "/" in self.trial else ""
+
+    @property
+    def rate_names(self) -> list[str]:
+        """What the columns of the weights are called: a candidate rate, or one after another for each phase."""
+        phases = self.plan.get("phases") or [self.rates or ()]
+        return [" → ".join(f"{rate:.4g}" for rate in rates) for rates in zip(*phases, strict=True)]
+
+    @cached_property
+    def by_level(self) -> np.ndarray:
+        """Shares of the weight, shape (levels, measures)."""
+        return np.zeros((0, 0)) if self.weights is None else self.weights.sum(axis=2).T
+
+    @cached_property
+    def by_rate(self) -> np.ndarray:
+        """Shares of the weight, shape (rates, measures)."""
+        return np.zeros((0, 0)) if self.weights is None else self.weights.sum(axis=1).T
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """All that the folder of a run tells.
+
+    Attributes:
+        folder: where it is.
+        config: the study, its options and the command.
+        plan: what follows from these and the data.
+        sessions: versions and device, one entry for every start and resume.
+        trials: in the order of the plan.
+        stopped: why the last session ended early, if it did.
+        notes: what a reader should know, in sentences.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    plan: Mapping[str, Any]
+    sessions: tuple[Mapping[str, Any], ...]
+    trials: tuple[Trial, ...]
+    stopped: Mapping[str, Any] | None
+    notes: tuple[str, ...]
+
+    @property
+    def study(self) -> str:
+        """The name of the study."""
+        return self.plan["study"]
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.folder.name
+
+    @property
+    def complete(self) -> bool:
+        """Whether every trial has ended."""
+        return all(trial.ended for trial in self.trials)
+
+    @property
+    def ended(self) -> int:
+        """How many trials have ended."""
+        return sum(trial.ended for trial in self.trials)
+
+
+def read(folder: str | Path) -> Recorded:
+    """Read the folder of a run, finished or not.
+
+    A last line that was not written to its end, as a kill leaves it, is left out and noted.
+
+    Args:
+        folder: what `samuel run` made.
+
+    Raises:
+        RunError: if the folder is not that of a run, the run has no plan yet, or a newer samuel made it.
+        DamagedRun: if a file is not as it was written; the message names the file and the line.
+    """
+    run = Run.open(Path(folder))
+    if not (run.folder / "plan.json").is_file():
+        raise RunError(
+            f"{run.folder} has no plan.json: the run was stopped before its first trial. Go on with it by "
+            f"`samuel resume {folder}`"
+        )
+    plan = run.read("plan.json")
+    if not isinstance(plan.get("trials"), list) or not isinstance(plan.get("study"), str):
+        raise DamagedRun(f"{run.folder / 'plan.json'} names no study and trials: it is not as it was written")
+    notes: list[str] = []
+    try:
+        known = {(entry["trial"], entry["seed"]) for entry in plan["trials"]}
+        measures, ends = _events(run, known, notes)
+        times = _times(run, known, notes)
+        trials = tuple(
+            _trial(entry, measures.get(key, []), ends.get(key), times.get(key, {}))
+            for entry in plan["trials"]
+            for key in [(entry["trial"], entry["seed"])]
+        )
+    except RunError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedRun(f"{run.folder}: what was measured does not fit plan.json ({error!r})") from error
+    environment = run.read("environment.json") if (run.folder / "environment.json").exists() else {"sessions": []}
+    stopped = run.read("stopped.json") if (run.folder / "stopped.json").exists() else None
+    recorded = Recorded(run.folder, run.config, plan, tuple(environment["sessions"]), trials, stopped, ())
+    return Recorded(**{**vars(recorded), "notes": (*notes, *_remarks(recorded))})
+
+
+def worker(folder: str | Path) -> int | None:
+    """The number of the process that works on a run, or None if there is none."""
+    path = Path(folder) / "lock"
+    try:
+        number = int(path.read_text(encoding="ascii").strip() or 0)
+        if not number:
+            return None
+        os.kill(number, 0)
+    except PermissionError:
+        pass  # a process of someone else is a process
+    except (OSError, ValueError):
+        return None
+    # Another program may have got the number of one that was killed, so see whether the lock is held. To ask is to
+    # take it for a moment, which is why we ask last.
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return number
+    except OSError:
+        return None
+    return None
+
+
+Key = tuple[str, int]
+
+
+def _events(
+    run: Run, known: set[Key], notes: list[str]
+) -> tuple[dict[Key, list[dict[str, Any]]], dict[Key, dict[str, Any]]]:
+    measures: dict[Key, list[dict[str, Any]]] = {}
+    ends: dict[Key, dict[str, Any]] = {}
+    path = run.metrics.path
+    for place, event in _lines(run.metrics, notes):
+        key = (event.get("trial"), event.get("seed"))
+        if key not in known:
+            raise DamagedRun(f"{path}, line {place}: the plan has no trial {key[0]!r} with seed {key[1]!r}")
+        if not isinstance(event.get("step"), int):
+            raise DamagedRun(f"{path}, line {place}: step must be a whole number, got {event.get('step')!r}")
+        if event.get("event") == "end":
+            ends[key] = event
+        elif event.get("event") == "measure":
+            before = measures.setdefault(key, [])
+            if before and before[-1]["step"] >= event["step"]:
+                raise DamagedRun(
+                    f"{path}, line {place}: step {event['step']} of {key[0]}, seed {key[1]} comes after step "
+                    f"{before[-1]['step']}"
+                )
+            before.append(event)
+        else:
+            raise DamagedRun(f"{path}, line {place}: event {event.get('event')!r} is not known")
+    return measures, ends
+
+
+def _times(run: Run, known: set[Key], notes: list[str]) -> dict[Key, dict[int, dict[str, Any]]]:
+    """Entries by trial and step. What was done again after a resume stands there again: the last counts.
+
+    How long something took is no result: a damaged line is noted, and does not keep anybody from the results.
+    """
+    found: dict[Key, dict[int, dict[str, Any]]] = {}
+    try:
+        for _, entry in _lines(run.times, notes):
+            key = (entry.get("trial"), entry.get("seed"))
+            if key in known:
+                found.setdefault(key, {})[int(entry["step"])] = entry
+    except DamagedRun as error:
+        notes.append(f"Times from there on are left out: {str(error).partition(' Nothing was changed.')[0]}")
+    return found
+
+
+def _lines(lines: Any, notes: list[str]) -> Any:
+    """The whole lines of a file with their numbers; a last one without an end is noted."""
+    size = lines.path.stat().st_size if lines.path.exists() else 0
+    end = 0
+    for place, (event, until) in enumerate(lines.events(), start=1):
+        end = until
+        yield place, event
+    if end < size:
+        notes.append(f"The last line of {lines.path.name} was not written to its end and is left out.")
+
+
+def _trial(
+    entry: Mapping[str, Any],
+    measures: list[dict[str, Any]],
+    end: Mapping[str, Any] | None,
+    times: Mapping[int, Mapping[str, Any]],
+) -> Trial:
+    schedules = entry.get("schedules")
+    width = len(schedules) if schedules else None
+    numbers = {name: _column([m.get(name) for m in measures], width if name != "rate" else None) for name in NUMBERS}
+    weights = None
+    if entry.get("levels") and entry.get("rates"):
+        shape = (len(measures), len(entry["levels"]), len(entry["rates"]))
+        weights = np.full(shape, np.nan)
+        for place, measure in enumerate(measures):
+            if measure.get("weights") is not None:
+                weights[place] = np.array(measure["weights"], dtype=float).reshape(shape[1:])
+    return Trial(
+        trial=entry["trial"],
+        seed=entry["seed"],
+        label=entry.get("label", entry["trial"]),
+        group=entry.get("group", "baseline"),
+        about=entry.get("about", ""),
+        planned=entry["steps"],
+        networks=entry.get("networks", 1),
+        gradients=entry.get("gradients", 1),
+        levels=_tuple(entry.get("levels")),
+        rates=_tuple(entry.get("rates")),
+        schedules=tuple(tuple(rates) for rates in schedules) if schedules else None,
+        plan=entry,
+        steps=np.array([measure["step"] for measure in measures], dtype=np.int64),
+        **numbers,
+        weights=weights,
+        ended=end is not None,
+        diverged=bool(end and end.get("diverged")),
+        times=_timed(times),
+    )
+
+
+def _column(values: list[Any], width: int | None) -> np.ndarray:
+    if width is None:
+        return np.array([np.nan if value is None else value for value in values], dtype=float)
+    columns = np.full((len(values), width), np.nan)
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        alive = np.atleast_1d(np.array(value, dtype=float))  # None becomes nan
+        columns[place] = np.repeat(alive, width // len(alive))
+    return columns
+
+
+def _timed(times: Mapping[int, Mapping[str, Any]]) -> Times:
+    entries = [times[step] for step in sorted(times)]
+
+    def column(name: str, kind: Any) -> np.ndarray:
+        return np.array([entry.get(name) or 0 for entry in entries], dtype=kind)
+
+    return Times(
+        column("step", np.int64),
+        column("steps", np.int64),
+        column("train_seconds", float),
+        column("test_seconds", float),
+        column("compile", bool),
+    )
+
+
+def _tuple(values: Any) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _remarks(recorded: Recorded) -> list[str]:
+    """What is unusual about a run, in sentences."""
+    said = []
+    if not recorded.complete:
+        said.append(f"The run is not complete: {recorded.ended} of {len(recorded.trials)} trials have ended.")
+    if recorded.stopped:
+        reason = recorded.stopped.get("message") or recorded.stopped.get("reason")
+        said.append(f"The last session ended early ({recorded.stopped.get('reason')}): {reason}")
+    for trial in recorded.trials:
+        if trial.diverged:
+            said.append(f"{trial.label}, seed {trial.seed} diverged and was stopped after step {trial.done}.")
+    if len(recorded.sessions) > 1:
+        said.append(f"The run was resumed {len(recorded.sessions) - 1} times; what it computes does not depend on it.")
+    return said

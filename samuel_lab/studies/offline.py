@@ -1,0 +1,384 @@
+"""The paper's offline experiments: every three-phase step schedule, against SAMUEL in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from samuel_lab.data import Dataset, Split
+from samuel_lab.data import Tell as TellData
+from samuel_lab.data.batches import Exam, normalised
+from samuel_lab.data.cifar10 import cifar10
+from samuel_lab.data.digits import digits
+from samuel_lab.data.folders import image_folder
+from samuel_lab.data.pipeline import MEAN, STD, Pipeline, centre_crops
+from samuel_lab.data.sst2 import sst2
+from samuel_lab.models import BiLSTM, ConvNet, ResNet18, ResNet50, Task
+from samuel_lab.studies.settings import BadSetting, option
+from samuel_lab.studies.study import (
+    EXAM_BATCH,
+    HELP,
+    Course,
+    Study,
+    count,
+    evenly,
+    facts_about,
+    resident,
+    stats_of,
+)
+from samuel_lab.trial import methods as named
+from samuel_lab.trial import schedules
+from samuel_lab.trial.methods import Setup
+from samuel_lab.trial.trainers import ExamBatch
+
+POINTS = 20
+"""Measurements of a trial, at least; longer ones are measured after every epoch."""
+RATES = (0.0001, 0.001, 0.01, 0.1, 1.0)
+"""The paper's candidates, as its text has them. The pseudo-code of its Algorithm 2 lists 1, 0.1, 0.001, 0.0001 and
+0.00001 instead, which leaves out 0.01, and its experiments describe a grid that includes it: we take the text's."""
+
+
+def measures(rounds: int, steps_per_epoch: int, transitions: Sequence[int]) -> list[int]:
+    """After how many steps to measure: after every epoch, at 20 points at least, and before every transition.
+
+    >>> measures(100, steps_per_epoch=40, transitions=(50,))[:6]
+    [0, 5, 10, 15, 20, 25]
+    """
+    points = max(POINTS, rounds // steps_per_epoch)
+    return sorted({*evenly(0, rounds, points + 1), *transitions})
+
+
+@dataclass(frozen=True)
+class Offline(Study):
+    """What the offline studies share: epochs, transitions, rates for each phase."""
+
+    epochs: float = option(250.0, "Epochs of the full protocol.", above=0, most=10**6)
+    transitions: tuple[float, ...] = option(
+        (125.0, 200.0), "The epochs at which the second and third phase start.", above=0
+    )
+    rates: tuple[float, ...] = option(RATES, "Candidate learning rates of the first phase.", above=0)
+    divide: float = option(1.0, "What candidates are divided by from each phase to the next.", least=1)
+    base: str = option("adagrad", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES))
+    weight_decay: float = option(0.0, "How much of the parameters is added to gradients.", least=0)
+    etas: int = option(10, "Number of step sizes that the paper's weights are kept with.", least=1, most=60)
+    batch: int = option(256, "Examples in a batch.", least=1)
+    examples: int | None = option(None, "Use only so many examples of each class.", least=1, shown="all")
+    methods: tuple[str, ...] = option(
+        ("search", "samuel-full", "samuel", "adam/warmup-cosine", "peers"),
+        HELP["methods"] + " `search` is every step schedule.",
+    )
+    seeds: int = option(1, HELP["seeds"] + " The search is made with the first.", least=1, most=1000)
+
+    def check(self) -> None:
+        super().check()
+        if list(self.transitions) != sorted(set(self.transitions)):
+            raise BadSetting("transitions", f"transitions must rise, got {self.transitions}")
+        if self.transitions and not self.transitions[-1] < self.epochs:
+            raise BadSetting(
+                "transitions", f"transitions must come before the end, epoch {self.epochs:g}, got {self.transitions}"
+            )
+        if len(set(self.rates)) < len(self.rates):
+            raise BadSetting("rates", f"rates must differ from each other, got {self.rates}")
+        for name in filter(named.is_search, self.method_names()):
+            unknown = [rate for rate in named.first_rates(name) if rate not in self.rates]
+            if unknown:
+                raise BadSetting(
+                    "methods",
+                    f"method {name!r}: no schedule begins with {unknown[0]:g}; rates are "
+                    f"{', '.join(f'{rate:g}' for rate in self.rates)}",
+                )
+
+    def _check_step(self, name: str, found: named.Scheduled) -> None:
+        phases = len(self.transitions) + 1
+        if len(found.rates) != phases:
+            raise BadSetting("methods", f"method {name!r} needs {phases} rates, one for each phase")
+
+    @property
+    def phases(self) -> tuple[tuple[float, ...], ...]:
+        """Candidate learning rates of every phase."""
+        return tuple(
+            tuple(float(f"{rate / self.divide**phase:.12g}") for rate in self.rates)
+            for phase in range(len(self.transitions) + 1)
+        )
+
+    @property
+    def baselines(self) -> Mapping[tuple[str, str], float]:
+        """The learning rates of bases with schedules, where a name gives none."""
+        return schedules.BASELINES | {("adam", "warmup-cosine"): 0.001}
+
+    def scaled(self, steps_per_epoch: int) -> tuple[int, tuple[int, ...]]:
+        """Steps, and the steps at which phases start, at this scale."""
+        rounds = round(self.epochs * self.scale * steps_per_epoch)
+        transitions = tuple(round(epoch * self.scale * steps_per_epoch) for epoch in self.transitions)
+        edges = (0, *transitions, rounds)
+        if any(late - early < 1 for early, late in pairwise(edges)):
+            raise BadSetting(
+                "scale",
+                f"scale {self.scale:g} leaves phases without a step: {rounds} steps, transitions at {transitions}",
+            )
+        return rounds, transitions
+
+    def make_course(
+        self,
+        task: Task,
+        steps_per_epoch: int,
+        feed: Any,
+        exam: Iterable[ExamBatch],
+        plan: dict[str, Any],
+    ) -> Course:
+        """The course, once the data are open."""
+        rounds, transitions = self.scaled(steps_per_epoch)
+        setup = Setup(
+            task,
+            rounds,
+            phases=self.phases,
+            transitions=transitions,
+            base=self.base,
+            weight_decay=self.weight_decay,
+            baselines=self.baselines,
+            Q=self.etas,
+            placement=self.placement,  # pyright: ignore[reportArgumentType]
+            samuel_base=self.samuel_base,
+            samuel_rule=self.samuel_rule,
+            samuel_horizon=self.samuel_horizon,
+            samuel_weight_decay=self.samuel_weight_decay,
+        )
+        shared = {
+            "unit": "step",
+            "steps_per_epoch": steps_per_epoch,
+            "chance": 1 / task.classes,
+            "model": {"name": self.model, "parameters": count(task)},
+            "batch": self.batch,
+            # What the whole protocol takes, whatever the scale: the compute table needs it.
+            "protocol_steps": round(self.epochs * steps_per_epoch),
+            "about": f"{self.summary} {rounds} steps ({rounds / steps_per_epoch:.3g} epochs), phases start at "
+            f"{', '.join(map(str, transitions)) or 'no step'}; {len(schedules.product(self.phases))} step schedules.",
+        }
+        return Course(setup, feed, lambda step: exam, measures(rounds, steps_per_epoch, transitions), shared | plan)
+
+
+@dataclass(frozen=True)
+class InMemory(Offline):
+    """An offline study whose data fit on the device."""
+
+    augment: ClassVar[Literal["crop-flip"] | None] = None
+
+    def dataset(self, tell: TellData) -> Dataset:
+        """The data."""
+        raise NotImplementedError
+
+    def network(self, dataset: Dataset) -> nn.Module:
+        """The network."""
+        raise NotImplementedError
+
+    def course(self, tell: TellData) -> Course:
+        dataset = self.dataset(tell)
+        train, test = dataset.train, dataset.test
+        if self.examples:
+            train, test = train.first(self.examples), test.first(self.examples)
+        stats = stats_of(train)
+        kind = np.float32 if train.inputs.dtype == np.uint8 else np.int32
+        task = Task(self.network(dataset), np.zeros((1, *train.inputs.shape[1:]), kind), len(dataset.classes))
+        return self.make_course(
+            task,
+            max(1, len(train) // self.batch),
+            lambda seed: resident(train, self.batch, seed, self.augment, stats),
+            Exam(test, EXAM_BATCH, *stats),
+            {"data": facts_about(dataset, len(train), len(test))},
+        )
+
+
+@dataclass(frozen=True)
+class Cifar10(InMemory):
+    """All ten classes of CIFAR-10: 125 step schedules, and SAMUEL in one run."""
+
+    name: ClassVar[str] = "cifar10"
+    title: ClassVar[str] = "125 schedules against one run, CIFAR-10"
+    summary: ClassVar[str] = "Offline: ten classes of CIFAR-10 with crops and flips; ResNet-18; AdaGrad step schedules."
+    model: ClassVar[str] = "ResNet-18"
+    needs_data: ClassVar[str] = (
+        "CIFAR-10: the folder of its binary files, an image folder train/CLASS, test/CLASS, or an archive of either"
+    )
+    augment: ClassVar[Literal["crop-flip"] | None] = "crop-flip"
+
+    width: int = option(64, "Width of the network's first layer.", least=1)
+
+    def dataset(self, tell: TellData) -> Dataset:
+        assert self.data is not None, "checked when the study was made"
+        return cifar10(self.data, cache=self.cache, tell=tell)
+
+    def network(self, dataset: Dataset) -> nn.Module:
+        return ResNet18(classes=len(dataset.classes), width=self.width, dtype=self.dtype)
+
+
+@dataclass(frozen=True)
+class Sst2(InMemory):
+    """Sentiment of sentences: SST-2 with a bidirectional LSTM."""
+
+    name: ClassVar[str] = "sst2"
+    title: ClassVar[str] = "125 schedules against one run, SST-2"
+    summary: ClassVar[str] = "Offline: sentiment of SST-2's phrases; bidirectional LSTM; SGD with momentum."
+    model: ClassVar[str] = "bidirectional LSTM"
+    needs_data: ClassVar[str] = "SST-2: a folder with train.tsv and dev.tsv, or an archive of one"
+
+    epochs: float = option(25.0, "Epochs of the full protocol.", above=0, most=10**6)
+    transitions: tuple[float, ...] = option(
+        (15.0, 20.0), "The epochs at which the second and third phase start.", above=0
+    )
+    base: str = option(
+        "momentum", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES)
+    )
+    weight_decay: float = option(3e-6, "How much of the parameters is added to gradients.", least=0)
+    batch: int = option(64, "Examples in a batch.", least=1)
+    embedding: int = option(300, "Numbers of a word's vector.", least=1)
+    hidden: int = option(256, "Numbers of the LSTM's memory, in each direction.", least=1)
+    length: int = option(64, "Longer phrases are cut to so many words.", least=1)
+
+    def dataset(self, tell: TellData) -> Dataset:
+        assert self.data is not None, "checked when the study was made"
+        return sst2(self.data, cache=self.cache, length=self.length, tell=tell)
+
+    def network(self, dataset: Dataset) -> nn.Module:
+        return BiLSTM(
+            classes=len(dataset.classes),
+            vocabulary=dataset.facts["vocabulary"],
+            embedding=self.embedding,
+            hidden=self.hidden,
+            dtype=self.dtype,
+        )
+
+
+@dataclass(frozen=True)
+class DigitsOffline(InMemory):
+    """The offline protocol on scikit-learn's digits, in seconds."""
+
+    name: ClassVar[str] = "digits-offline"
+    title: ClassVar[str] = "125 schedules against one run, digits"
+    summary: ClassVar[str] = "The offline protocol on scikit-learn's digits with a small network: no data needed."
+    model: ClassVar[str] = "a small convolutional network"
+    takes_data: ClassVar[bool] = False
+
+    epochs: float = option(20.0, "Epochs of the full protocol.", above=0, most=10**6)
+    transitions: tuple[float, ...] = option(
+        (10.0, 16.0), "The epochs at which the second and third phase start.", above=0
+    )
+    batch: int = option(64, "Examples in a batch.", least=1)
+    width: int = option(16, "Width of the network's first layer.", least=1)
+    placement: str = option("map", HELP["placement"], choices=("map", "scan"))
+    methods: tuple[str, ...] = option(
+        ("search", "samuel-full", "samuel-linear", "samuel", "adam/warmup-cosine", "peers"),
+        HELP["methods"] + " `search` is every step schedule.",
+    )
+
+    def dataset(self, tell: TellData) -> Dataset:
+        return digits(tell=tell)
+
+    def network(self, dataset: Dataset) -> nn.Module:
+        return ConvNet(classes=len(dataset.classes), width=self.width, dtype=self.dtype)
+
+
+class Streamed:
+    """Batches that worker processes decode while the network trains."""
+
+    def __init__(self, pipeline: Pipeline, stats: tuple[Any, Any]) -> None:
+        self.pipeline = pipeline
+        self._normalise = jax.jit(lambda images: normalised(images, *stats))
+
+    def batch(self, step: int) -> tuple[jax.Array, jax.Array]:
+        """The batch of a step, on the device."""
+        images, labels = self.pipeline.batch(step)
+        # The pipeline uses the memory of a batch again; the device gets a copy.
+        return self._normalise(jnp.array(images, copy=True)), jnp.array(labels, copy=True)
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self.pipeline.close()
+
+
+class StreamedExam:
+    """An exam that is too large for the device: it goes there batch by batch."""
+
+    def __init__(self, split: Split, stats: tuple[Any, Any], batch: int) -> None:
+        self.split, self.size = split, min(batch, len(split))
+        self._normalise = jax.jit(lambda images: normalised(images, *stats))
+
+    def __len__(self) -> int:
+        return -(-len(self.split) // self.size)
+
+    def __iter__(self) -> Iterator[ExamBatch]:
+        for first in range(0, len(self.split), self.size):
+            images = np.asarray(self.split.inputs[first : first + self.size])
+            labels = np.asarray(self.split.labels[first : first + self.size])
+            missing = self.size - len(labels)
+            mask = np.pad(np.ones(len(labels), np.float32), (0, missing))
+            images = np.pad(images, ((0, missing), *[(0, 0)] * (images.ndim - 1)))
+            yield self._normalise(jnp.asarray(images)), jnp.asarray(np.pad(labels, (0, missing))), jnp.asarray(mask)
+
+
+@dataclass(frozen=True)
+class ImageNet(Offline):
+    """Image folders of ImageNet's shape: ResNet-50, and images decoded while it trains."""
+
+    name: ClassVar[str] = "imagenet"
+    title: ClassVar[str] = "125 schedules against one run, ImageNet"
+    summary: ClassVar[str] = "Offline: an image folder of ImageNet's shape; ResNet-50; SGD with Nesterov momentum."
+    model: ClassVar[str] = "ResNet-50"
+    needs_data: ClassVar[str] = (
+        "an image folder with train/CLASS and val/CLASS, as ImageNet has it, or an archive of one"
+    )
+
+    epochs: float = option(100.0, "Epochs of the full protocol.", above=0, most=10**6)
+    transitions: tuple[float, ...] = option(
+        (50.0, 75.0), "The epochs at which the second and third phase start.", above=0
+    )
+    rates: tuple[float, ...] = option(
+        (0.2, 0.4, 0.6, 0.8, 1.0), "Candidate learning rates of the first phase.", above=0
+    )
+    divide: float = option(10.0, "What candidates are divided by from each phase to the next.", least=1)
+    base: str = option(
+        "nesterov", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES)
+    )
+    batch: int = option(1024, "Images in a batch.", least=1)
+    width: int = option(64, "Width of the network's first layer.", least=1)
+    size: int = option(224, "Side of the crops that the network sees, in pixels.", least=8, most=1024)
+    workers: int | None = option(None, "Processes that decode.", least=1, most=1024, shown="one per core")
+
+    def course(self, tell: TellData) -> Course:
+        assert self.data is not None, "checked when the study was made"
+        folder = image_folder(self.data, cache=self.cache, tell=tell)
+        train, val = folder.train, folder.val
+        if self.examples:
+            train, val = train.first(self.examples), val.first(self.examples)
+        crops, seen = centre_crops(val, folder.classes, self.size, cache=self.cache, tell=tell)
+        task = Task(
+            ResNet50(classes=len(folder.classes), width=self.width, dtype=self.dtype),
+            np.zeros((1, self.size, self.size, 3), np.float32),
+            len(folder.classes),
+        )
+
+        def feed(seed: int) -> Streamed:
+            pipeline = Pipeline(
+                train,
+                self.batch,
+                seed,
+                size=self.size,
+                workers=self.workers,
+                shard=(jax.process_index(), jax.process_count()),
+            )
+            return Streamed(pipeline, (MEAN, STD))
+
+        used = {"name": "images", "train": len(train.paths), "test": len(val.paths), "classes": list(folder.classes)}
+        return self.make_course(
+            task,
+            max(1, len(train.paths) // self.batch),
+            feed,
+            StreamedExam(crops, (MEAN, STD), batch=min(250, self.batch)),
+            {"data": used | folder.facts | used | {"test_images": seen}},
+        )

@@ -1,0 +1,233 @@
+"""What a study can be told: typed fields with a help text and a range, checked before any work begins.
+
+The fields of a study are its options on the command line, the entries of `config.json` in the folder of a run, and the
+arguments of its class, under one name and with one check.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+
+class BadSetting(ValueError):
+    """A value that a setting cannot have. `name` is the setting's, as Python writes it."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+    shown: str | None = None,
+) -> Any:
+    """A field of `Settings`.
+
+    Args:
+        default: its value unless told otherwise.
+        help: what it is, for `--help`.
+        least: the smallest value a number, or every number of a list, may have.
+        above: a value that numbers must be larger than.
+        most: the largest one.
+        choices: what a word may be.
+        shown: how the default is shown in the help, where the value says little.
+    """
+    limits = {"help": help, "least": least, "above": above, "most": most, "choices": choices, "shown": shown}
+    return field(default=default, metadata=limits)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Typed, checked values. Derive a frozen dataclass whose fields are made with `option`.
+
+    >>> @dataclass(frozen=True)
+    ... class Coffee(Settings):
+    ...     cups: int = option(1, "How many.", least=1, most=3)
+    ...     sizes: tuple[float, ...] = option((0.2,), "Litres.", above=0)
+    >>> Coffee.read({"cups": "2", "sizes": "0.1,0.3"})
+    Coffee(cups=2, sizes=(0.1, 0.3))
+    >>> Coffee(cups=4)
+    Traceback (most recent call last):
+        ...
+    samuel_lab.studies.settings.BadSetting: cups must be a whole number from 1 to 3, got 4
+    """
+
+    def __post_init__(self) -> None:
+        kinds = self.kinds()
+        for entry in fields(self):
+            value = check(entry.name, getattr(self, entry.name), kinds[entry.name], entry.metadata)
+            object.__setattr__(self, entry.name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that are good one by one and do not go together: raise `BadSetting`."""
+
+    @classmethod
+    def kinds(cls) -> dict[str, Any]:
+        """The type of every setting."""
+        return typing.get_type_hints(cls)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> typing.Self:
+        """Settings from words, such as those of a command line, or from JSON.
+
+        Raises:
+            BadSetting: for an unknown name, or a value that is none of this setting's.
+        """
+        kinds, known = cls.kinds(), [entry.name for entry in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise BadSetting(name, f"{name!r} is no setting here: there are {', '.join(known)}")
+        return cls(**{name: parse(name, value, kinds[name]) for name, value in values.items()})
+
+    def as_json(self) -> dict[str, Any]:
+        """The values as JSON can hold them; `read` takes them back."""
+        return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self)}
+
+    def changed(self) -> dict[str, Any]:
+        """Those that differ from their default."""
+        return {
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if getattr(self, entry.name) != entry.default
+        }
+
+
+def words(value: Any) -> str:
+    """A value as one writes it on a command line.
+
+    >>> words((0.1, 1.0)), words(3), words(True)
+    ('0.1,1', '3', 'yes')
+    """
+    if isinstance(value, tuple):
+        return ",".join(words(one) for one in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def parse(name: str, value: Any, kind: Any) -> Any:
+    """A value of a setting's type from text; what is no text stays as it is, but lists become tuples.
+
+    >>> parse("rates", "0.1, 1", tuple[float, ...])
+    (0.1, 1.0)
+    """
+    inner, optional = _without_none(kind)
+    if value is None or (optional and isinstance(value, str) and value.lower() == "none"):
+        return None
+    if get_origin(inner) is tuple:
+        one = get_args(inner)[0]
+        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        # What is neither text nor a list is left to `check`, which refuses it.
+        return tuple(parse(name, part, one) for part in parts) if isinstance(parts, list | tuple) else value
+    if not isinstance(value, str):
+        return value
+    if inner is bool:
+        if value.lower() in ("yes", "true", "on", "1"):
+            return True
+        if value.lower() in ("no", "false", "off", "0"):
+            return False
+        raise BadSetting(name, f"{name} must be yes or no, got {value!r}")
+    if inner in (int, float):
+        try:
+            return inner(value)
+        except ValueError:
+            raise BadSetting(name, f"{name} must be {_article(inner)}, got {value!r}") from None
+    if inner is Path and not value.strip():  # which would be the current folder
+        raise BadSetting(name, f"{name} must be a path, got {value!r}")
+    return inner(value)
+
+
+def check(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> Any:
+    """The value of a setting, if it is one it can have."""
+    inner, optional = _without_none(kind)
+    if value is None:
+        if not optional:
+            raise BadSetting(name, f"{name} must be {_expected(inner, limits)}, got None")
+        return None
+    if get_origin(inner) is tuple:
+        one = get_args(inner)[0]
+        if isinstance(value, str) or not isinstance(value, list | tuple):
+            raise BadSetting(name, f"{name} must be a list of values, got {value!r}")
+        if not value and not limits.get("shown"):
+            raise BadSetting(name, f"{name} is empty: give at least one value")
+        return tuple(check(name, entry, one, limits) for entry in value)
+    if inner is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    good = isinstance(value, inner) and (inner is bool or not isinstance(value, bool))
+    if good and inner in (int, float):
+        good = _within(value, limits)
+    if good and inner is str and limits.get("choices"):
+        good = value in limits["choices"]
+    if not good:
+        shown = str(value) if isinstance(value, Path) else repr(value)
+        raise BadSetting(name, f"{name} must be {_expected(inner, limits)}, got {shown}")
+    return value
+
+
+def _within(value: float, limits: Mapping[str, Any]) -> bool:
+    low, above, high = limits.get("least"), limits.get("above"), limits.get("most")
+    return (
+        (isinstance(value, int) or math.isfinite(value))  # whole numbers may be too large for a float
+        and (low is None or value >= low)
+        and (above is None or value > above)
+        and (high is None or value <= high)
+    )
+
+
+def _expected(kind: Any, limits: Mapping[str, Any]) -> str:
+    if limits.get("choices"):
+        return f"one of {', '.join(limits['choices'])}"
+    low, above, high = limits.get("least"), limits.get("above"), limits.get("most")
+    text = _article(kind)
+    if above is not None:
+        return f"{text} above {above:g}" + ("" if high is None else f" and at most {high:g}")
+    if low is not None and high is not None:
+        return f"{text} from {low:g} to {high:g}"
+    if low is not None:
+        return f"{text} of at least {low:g}"
+    return text if high is None else f"{text} of at most {high:g}"
+
+
+_ARTICLES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "yes or no", str: "a word", Path: "a path"}
+
+
+def _article(kind: Any) -> str:
+    return _ARTICLES.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _without_none(kind: Any) -> tuple[Any, bool]:
+    """The type inside `X | None`, and whether None is allowed."""
+    if get_origin(kind) in (types.UnionType, Union):
+        inner = [one for one in get_args(kind) if one is not type(None)]
+        return inner[0], True
+    return kind, False
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def settings_of(cls: type[Settings]) -> list[tuple[dataclasses.Field[Any], Any, Callable[[str], Any]]]:
+    """Every setting of a class: its field, its type, and a function that reads its text."""
+    kinds = cls.kinds()
+
+    def reader(name: str) -> Callable[[str], Any]:
+        return lambda text: parse(name, text, kinds[name])
+
+    return [(entry, kinds[entry.name], reader(entry.name)) for entry in fields(cls)]

@@ -1,0 +1,64 @@
+"""Does SAMUEL depend on the two numbers it is told? The paper's 18 runs, on top of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from samuel_lab.data import Tell as TellData
+from samuel_lab.studies.settings import BadSetting, option
+from samuel_lab.studies.study import Course
+from samuel_lab.studies.within import WithinAnother
+from samuel_lab.trial.methods import Method, Setup, method
+
+ALPHAS = {
+    1: (1.0,),
+    2: (0.99, 1.0),
+    3: (0.9, 0.99, 1.0),
+    6: (0.9, 0.97, 0.99, 0.997, 0.999, 1.0),
+}
+"""History decays by their number. The paper gives only how many it used; these reach from a memory of 10 steps to one
+that forgets nothing."""
+
+
+@dataclass(frozen=True)
+class Stability(WithinAnother):
+    """SAMUEL with several numbers of history decays and of step sizes."""
+
+    name: ClassVar[str] = "stability"
+    title: ClassVar[str] = "The same result whatever it is told"
+    summary: ClassVar[str] = "18 runs of the paper's SAMUEL with other numbers of history decays and of step sizes."
+
+    decays: tuple[int, ...] = option(
+        (2, 3, 6), f"How many history decays; known are {', '.join(map(str, ALPHAS))}.", least=1
+    )
+    step_sizes: tuple[int, ...] = option(
+        (5, 10, 15, 20, 25, 30), "How many step sizes eta the weights are kept with.", least=1, most=60
+    )
+
+    def check(self) -> None:
+        super().check()
+        for number in self.decays:
+            if number not in ALPHAS:
+                raise BadSetting("decays", f"decays must be of {', '.join(map(str, ALPHAS))}, got {number}")
+        for name, numbers in (("decays", self.decays), ("step_sizes", self.step_sizes)):
+            if len(set(numbers)) < len(numbers):
+                raise BadSetting(name, f"{name} must differ from each other, got {numbers}")
+        for name in ("samuel_base", "samuel_rule", "samuel_horizon"):
+            if name in self.changed():
+                raise BadSetting(name, f"{name} is the drop-in's, and this study has the paper's algorithm only")
+        if self.inner.base != "adagrad":
+            raise BadSetting("task", f"task must be one whose experts are AdaGrad's, got {self.task}")
+
+    def method_names(self) -> tuple[str, ...]:
+        """The trials' names."""
+        return tuple(f"alphas={decays} etas={sizes}" for decays in self.decays for sizes in self.step_sizes)
+
+    def course(self, tell: TellData) -> Course:
+        return self.inner.course(tell)
+
+    def method(self, name: str, setup: Setup) -> Method:
+        decays, sizes = (int(part.partition("=")[2]) for part in name.split())
+        found = method("samuel-full", replace(setup, alphas=ALPHAS[decays], Q=sizes))
+        label = f"{decays} decays, {sizes} step sizes"
+        return found._replace(name=name, label=label, group="stability", extra={"alphas": decays, "etas": sizes})

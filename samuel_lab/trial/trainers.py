@@ -1,0 +1,327 @@
+"""Trainers: what takes the steps of a trial. One network, a population of experts, or a whole search.
+
+The training loop (`samuel_lab.trial.training`) knows nothing of optimizers: it hands a trainer batches and asks for
+measurements. All that a trainer remembers is in a state, a pytree of arrays, so that a checkpoint is complete.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import samuel.jax as sj
+from samuel_lab.models import Task
+
+Batch = tuple[jax.Array, jax.Array]
+ExamBatch = tuple[jax.Array, jax.Array, jax.Array]
+"""Inputs, labels, and a mask that is 0 where the batch was filled up."""
+
+
+RENEWING = 32
+"""How many of the latest batches renewed batch statistics are from. What was there before them keeps a thirtieth of the
+weight in flax's running mean with its momentum of 0.9."""
+
+
+class Score(NamedTuple):
+    """How a network, or each of several, does on examples it does not learn from."""
+
+    accuracy: np.ndarray
+    loss: np.ndarray
+
+
+class Trainer(ABC):
+    """Takes the steps of a trial.
+
+    Attributes:
+        task: what is learned.
+        gradients: how many gradients a step takes.
+        networks: how many networks there are at the end.
+        levels: lengths of the blocks that weights are kept for, None where there are no weights. A length of None
+            stands for a block as long as the run.
+        rates: the candidate learning rates that weights are kept for.
+        schedules: for a search, the learning rates of every network, one per phase.
+        recent: how many of the latest batches `score` needs to see.
+    """
+
+    task: Task
+    gradients: int = 1
+    networks: int = 1
+    levels: tuple[int | None, ...] | None = None
+    rates: tuple[float, ...] | None = None
+    schedules: tuple[tuple[float, ...], ...] | None = None
+    recent: int = 0
+
+    @abstractmethod
+    def init(self, key: jax.Array, round: int = 0) -> Any:
+        """The state before the first step; with `round`, one of the shapes that a state has after so many steps."""
+
+    @abstractmethod
+    def step(self, state: Any, batch: Batch, round: int) -> tuple[Any, jax.Array]:
+        """One step: the new state and the training loss. The old state may be gone."""
+
+    @abstractmethod
+    def score(self, state: Any, exam: Iterable[ExamBatch], latest: Iterable[Batch] = ()) -> Score:
+        """How the network to use does on an exam.
+
+        Args:
+            state: where training is.
+            exam: the exam.
+            latest: the batches of the last steps, `recent` of them or as many as there were; without them batch
+                statistics stay those of training.
+        """
+
+    @abstractmethod
+    def facts(self, state: Any, round: int) -> dict[str, Any]:
+        """What there is to know after so many steps: the learning rate in use, the weights."""
+
+    def losses(self, round: int) -> int:
+        """How many losses the step that completed a round gave; 0 stands for a single number."""
+        return 0
+
+    def compiles_at(self, round: int) -> bool:
+        """Whether the step after so many is compiled anew."""
+        return round == 0
+
+
+def judged(task: Task, params: Any, model_state: Any, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
+    """How many answers were right, and the sum of the losses."""
+    inputs, labels, mask = batch
+    logits = task.outputs(params, model_state, inputs)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    right = (jnp.argmax(logits, axis=-1) == labels).astype(jnp.float32)
+    return jnp.sum(right * mask), jnp.sum(jnp.where(mask > 0, losses, 0.0))
+
+
+def _total(parts: Sequence[tuple[Any, Any, Any]]) -> Score:
+    """The score from what each batch of an exam gave: right answers, sum of losses, examples."""
+    right, loss, count = (np.sum([np.asarray(part) for part in column], axis=0) for column in zip(*parts, strict=True))
+    return Score(right / count, loss / count)
+
+
+class SingleState(NamedTuple):
+    """A network in training."""
+
+    params: Any
+    opt_state: Any
+    model_state: Any
+    key: jax.Array
+    steady: Any = None
+    """The model state that belongs to averaged parameters; None where those trained are used."""
+
+
+class Compiled:
+    """The training step of one network under one optimizer, compiled once for all trials that share it.
+
+    Args:
+        task: what is learned.
+        optimizer: an optax transformation.
+        scheduled: whether its updates are directions of rate 1, uphill, to be subtracted times a rate that comes with
+            each step; else they are complete steps.
+        needs_value: whether the optimizer wants to be told the loss.
+        evaluate: gives the parameters to use, where they are not those trained.
+        pace: how far those went towards the ones trained in the last step, from the optimizer's state; a network's
+            batch statistics follow at the same pace.
+        renews: whether batch statistics are those of the parameters to use on the latest batches, taken anew for every
+            exam: for averages that are so long that the average of the statistics is not near theirs.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        optimizer: optax.GradientTransformation,
+        *,
+        scheduled: bool,
+        needs_value: bool = False,
+        evaluate: Callable[[Any, Any], Any] | None = None,
+        pace: Callable[[Any], jax.Array] | None = None,
+        renews: bool = False,
+    ) -> None:
+        self.task = task
+        self.renews = renews and bool(jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))[1]))
+        self.optimizer = optax.with_extra_args_support(optimizer)
+        self.evaluate = evaluate
+        self._averages = pace is not None
+
+        def step(state: SingleState, batch: Batch, round: jax.Array, rate: jax.Array) -> tuple[SingleState, jax.Array]:
+            key = jax.random.fold_in(state.key, round)
+
+            def loss_of(params: Any) -> tuple[jax.Array, Any]:
+                loss, model_state, _ = task.loss(params, state.model_state, batch, key)
+                return loss, model_state
+
+            (loss, model_state), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+            extra = {"value": loss} if needs_value else {}
+            updates, opt_state = self.optimizer.update(gradient, state.opt_state, state.params, **extra)
+            if scheduled:
+                params = jax.tree.map(lambda p, u: (p - rate * u).astype(p.dtype), state.params, updates)
+            else:
+                params = optax.apply_updates(state.params, updates)
+            steady = state.steady
+            if pace is not None:
+                steady = optax.incremental_update(model_state, steady, pace(opt_state))
+            return SingleState(params, opt_state, model_state, state.key, steady), loss
+
+        def to_use(state: SingleState) -> Any:
+            return state.params if evaluate is None else evaluate(state.opt_state, state.params)
+
+        def judge(state: SingleState, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
+            return judged(task, to_use(state), state.model_state if pace is None else state.steady, batch)
+
+        def renew(state: SingleState, batch: Batch) -> SingleState:
+            _, model_state, _ = task.loss(to_use(state), state.model_state, batch, state.key)
+            return state._replace(model_state=model_state)
+
+        self.step = jax.jit(step, donate_argnums=0)
+        self.judge = jax.jit(judge)
+        self.renew = jax.jit(renew)
+        self._begin = jax.jit(self.optimizer.init)
+
+    def init(self, key: jax.Array) -> SingleState:
+        """The state before the first step."""
+        start, steps = jax.random.split(key)
+        # The task has its initialiser compiled once for all optimizers: for a ResNet that takes ten seconds.
+        params, model_state = self.task.init(start)
+        # Compiled initialisers may hand out one buffer twice (zeros), and the step takes the memory of each.
+        steady = model_state if self._averages else None
+        return jax.tree.map(jnp.copy, SingleState(params, self._begin(params), model_state, steps, steady))
+
+
+class Single(Trainer):
+    """One network, trained by an optimizer with a schedule, or by one that needs none.
+
+    Args:
+        compiled: the step.
+        schedule: the learning rate of every round, for a step that is `scheduled`.
+        facts: what to read from the optimizer's state: a function that gives `rate`, and perhaps `weights` and
+            `shifts`, as arrays.
+        levels: see `Trainer`.
+        rates: see `Trainer`.
+    """
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        schedule: Callable[[int], float] | None = None,
+        facts: Callable[[Any], Mapping[str, Any]] | None = None,
+        levels: tuple[int | None, ...] | None = None,
+        rates: tuple[float, ...] | None = None,
+    ) -> None:
+        self.task, self.compiled, self.schedule = compiled.task, compiled, schedule
+        self._facts = None if facts is None else jax.jit(facts)
+        self.levels, self.rates = levels, rates
+        self.recent = RENEWING if compiled.renews else 0
+
+    def init(self, key: jax.Array, round: int = 0) -> SingleState:
+        return self.compiled.init(key)
+
+    def step(self, state: SingleState, batch: Batch, round: int) -> tuple[SingleState, jax.Array]:
+        rate = 0.0 if self.schedule is None else self.schedule(round)
+        return self.compiled.step(state, batch, np.int32(round), np.float32(rate))
+
+    def score(self, state: SingleState, exam: Iterable[ExamBatch], latest: Iterable[Batch] = ()) -> Score:
+        if self.recent:
+            for batch in latest:
+                state = self.compiled.renew(state, batch)
+        return _total([(*self.compiled.judge(state, batch), jnp.sum(batch[2])) for batch in exam])
+
+    def facts(self, state: SingleState, round: int) -> dict[str, Any]:
+        if self.schedule is not None:
+            return {"rate": float(self.schedule(max(0, round - 1)))}
+        if self._facts is None:
+            return {"rate": None}
+        found = jax.device_get(self._facts(state.opt_state))
+        return {name: np.asarray(value).tolist() for name, value in found.items()}
+
+
+class PopulationState(NamedTuple):
+    """The experts, and the rate in use in the last round."""
+
+    experts: sj.ExpertsState
+    rate: jax.Array
+
+
+class Population(Trainer):
+    """Many experts, each with a network and a gradient of its own: the paper's full feedback.
+
+    Args:
+        task: what is learned.
+        engine: the experts.
+        levels: lengths of their blocks.
+        rates: the candidate rates, in the order of the engine's.
+    """
+
+    def __init__(self, task: Task, engine: sj.Experts, levels: tuple[int | None, ...]) -> None:
+        self.task, self.engine, self.levels = task, engine, levels
+        listed = engine.candidates["learning_rate"]
+        rates = tuple(dict.fromkeys(listed))
+        self.rates = rates
+        self._columns = np.array([rates.index(rate) for rate in listed])
+        self.gradients = self.networks = engine.count
+        self._judge = jax.jit(lambda found, batch: judged(task, found.params, found.model_state, batch))
+
+    def init(self, key: jax.Array, round: int = 0) -> PopulationState:
+        start, steps = jax.random.split(key)
+        params, model_state = self.task.init(start)
+        experts = self.engine.init(params, model_state, key=steps)
+        return PopulationState(experts, jnp.asarray(np.nan, jnp.float32))
+
+    def step(self, state: PopulationState, batch: Batch, round: int) -> tuple[PopulationState, jax.Array]:
+        experts, info = self.engine.step(state.experts, batch)
+        return PopulationState(experts, info.learning_rate.astype(jnp.float32)), info.loss
+
+    def score(self, state: PopulationState, exam: Iterable[ExamBatch], latest: Iterable[Batch] = ()) -> Score:
+        decision = self.engine.decision(state.experts)
+        return _total([(*self._judge(decision, batch), jnp.sum(batch[2])) for batch in exam])
+
+    def facts(self, state: PopulationState, round: int) -> dict[str, Any]:
+        p = np.asarray(state.experts.p)
+        weights = np.zeros((len(p), 1 + self._columns.max()))
+        np.add.at(weights.T, self._columns, p.T)
+        return {"rate": float(state.rate), "weights": weights.tolist()}
+
+
+class Search(Trainer):
+    """Every step schedule of a grid, each common beginning trained once.
+
+    Args:
+        task: what is learned.
+        sweep: the search.
+    """
+
+    def __init__(self, task: Task, sweep: sj.Sweep) -> None:
+        self.task, self.sweep = task, sweep
+        last = len(sweep.phases) - 1
+        self.gradients = self.networks = sweep.count(last)
+        self.schedules = tuple(sweep.schedules_of(last))
+
+        def question(params: Any, model_state: Any, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
+            return judged(task, params, model_state, batch)
+
+        self._question = question
+
+    def init(self, key: jax.Array, round: int = 0) -> sj.SweepState:
+        start, steps = jax.random.split(key)
+        params, model_state = self.task.init(start)
+        return self.sweep.init(params, model_state, key=steps, round=round)
+
+    def step(self, state: sj.SweepState, batch: Batch, round: int) -> tuple[sj.SweepState, jax.Array]:
+        state, info = self.sweep.step(state, batch)
+        return state, info.losses
+
+    def score(self, state: sj.SweepState, exam: Iterable[ExamBatch], latest: Iterable[Batch] = ()) -> Score:
+        return _total([(*self.sweep.ask(state, self._question, batch), jnp.sum(batch[2])) for batch in exam])
+
+    def facts(self, state: sj.SweepState, round: int) -> dict[str, Any]:
+        return {"rate": None}
+
+    def losses(self, round: int) -> int:
+        return self.sweep.count(self.sweep.phase_of(round - 1))
+
+    def compiles_at(self, round: int) -> bool:
+        return round in (0, *self.sweep.transitions)

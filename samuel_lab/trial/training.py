@@ -1,0 +1,308 @@
+"""The one training loop: steps, measurements, checkpoints. Every study's every trial goes through `train`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from samuel.jax import Checkpoints, DamagedCheckpoint
+from samuel_lab.runs import DamagedRun, Run, RunError
+from samuel_lab.trial.trainers import Batch, ExamBatch, Trainer
+
+AHEAD = 8
+"""The host may be so many steps ahead of the device: enough to keep it busy, too few to fill its memory."""
+
+
+class Stopped(Exception):
+    """The trial was asked to stop; a checkpoint holds where it is."""
+
+
+class Feed(Protocol):
+    """Where batches come from."""
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step (numbered from 0): always the same one for the same step."""
+        ...
+
+
+class Lesson(NamedTuple):
+    """What a trial needs to be trained: made when its turn comes, because it takes memory."""
+
+    trainer: Trainer
+    feed: Feed
+    exam: Callable[[int], Iterable[ExamBatch]]
+    """The exam that is due when so many steps are complete."""
+    key: jax.Array
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One method trained with one seed.
+
+    Attributes:
+        name: the method, as users write it.
+        seed: everything random follows from it.
+        label: what the method is called in tables.
+        group: "samuel", "baseline", "peer", "search" or "stability".
+        about: the method in one sentence.
+        rounds: how many steps.
+        measures: after how many steps to measure, in rising order; the last is `rounds`.
+        lesson: makes what is needed to train it.
+    """
+
+    name: str
+    seed: int
+    label: str
+    group: str
+    about: str
+    rounds: int
+    measures: Sequence[int] = field(repr=False)
+    lesson: Callable[[], Lesson] = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        """The trial in a few words."""
+        return f"{self.name}, seed {self.seed}"
+
+
+class Moment(NamedTuple):
+    """Where the training of a trial is, for those who watch."""
+
+    trial: Trial
+    number: int
+    step: int
+    rate: float | None
+    accuracy: float | None
+    loss: float | None
+
+
+Tell = Callable[[Moment], None]
+Observer = Callable[[Trial, dict[str, Any]], None]
+"""Is handed every event that is written, such as for TensorBoard."""
+
+
+class Stop:
+    """Asks the loop to stop at the next step, with a checkpoint: on Ctrl-C and on SIGTERM, or by `request`."""
+
+    def __init__(self, announce: Callable[[], None] = lambda: None) -> None:
+        self.requested = False
+        self.announce = announce
+
+    def request(self, *_: Any) -> None:
+        """Stop at the next step."""
+        self.requested = True
+
+    @contextmanager
+    def on_signals(self) -> Iterator[Stop]:
+        """React to the first Ctrl-C or SIGTERM this way, and to a second one at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self  # signals are the main thread's affair
+            return
+
+        def once(number: int, frame: Any) -> None:
+            self.request()
+            self.announce()
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+        before = {number: signal.signal(number, once) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def train(
+    run: Run,
+    trial: Trial,
+    number: int,
+    *,
+    lesson: Lesson,
+    checkpoint_seconds: float = 60.0,
+    stop: Stop | None = None,
+    tell: Tell = lambda moment: None,
+    observers: Sequence[Observer] = (),
+) -> None:
+    """Train one trial to its end, from its last checkpoint if it has one.
+
+    What is written to the metrics follows from the settings alone: it is the same whether or not, and wherever, the
+    run was killed on the way.
+
+    Args:
+        run: the folder, locked.
+        trial: what to train.
+        number: the trial's place in the plan.
+        lesson: its trainer, batches and exams.
+        checkpoint_seconds: how many seconds may be lost when the process is killed; 0 saves after every measurement.
+        stop: asks to stop early.
+        tell: is told of every step or so.
+        observers: are handed every event.
+
+    Raises:
+        Stopped: if asked to stop. A checkpoint was written.
+        DamagedRun: if the metrics are not those that the checkpoint belongs to.
+    """
+    trainer, stop = lesson.trainer, stop or Stop()
+    checkpoints = Checkpoints(run.checkpoint_folder(number), keep=1)
+    step, state, total, since, measured = _begin(run, trainer, lesson.key, checkpoints)
+    last: dict[str, Any] = {"rate": None, "accuracy": None, "loss": None}
+    told = partial(_tell, tell, trial, number)
+
+    def save() -> None:
+        run.metrics.sync()
+        size = run.metrics.size
+        sums = total if since else _no_loss(trainer, step)
+        whole = {"state": state, "total": sums, "since": since, "measured": measured}
+        note = {"trial": trial.name, "seed": trial.seed, "size": size, "digest": run.metrics.digest(size)}
+        try:
+            checkpoints.save(step, whole, note)
+        except OSError as error:
+            raise RunError(
+                f"a checkpoint could not be written to {checkpoints.folder}: {error.strerror or error}. The one before "
+                f"it is whole: make room, then `samuel resume {run.folder}`"
+            ) from error
+
+    saved = began = time.perf_counter()
+    waiting: deque[jax.Array] = deque()
+    compiled = True
+    spent = 0.0  # on checkpoints, which is not training
+    for due in trial.measures:
+        if due <= measured:
+            continue  # before the checkpoint that we came from
+        first = step
+        while step < due:
+            if stop.requested:
+                save()
+                raise Stopped(f"stopped at step {step} of {trial.title}")
+            batch = lesson.feed.batch(step)
+            compiled = compiled or trainer.compiles_at(step)
+            state, loss = trainer.step(state, batch, step)
+            total = loss if since == 0 else _add(total, loss)
+            step, since = step + 1, since + 1
+            waiting.append(loss)
+            if len(waiting) > AHEAD:
+                waiting.popleft().block_until_ready()
+                told(step, last)
+                # Not where a measurement is due: what is saved after it has the same step, and is another state.
+                if step < due and checkpoint_seconds and time.perf_counter() - saved > checkpoint_seconds:
+                    pause = time.perf_counter()
+                    save()
+                    saved = time.perf_counter()
+                    spent += saved - pause
+        mean = None if since == 0 else np.asarray(total, np.float64) / since
+        trained = time.perf_counter()
+        # Made again rather than kept: a batch is a function of its step, and so many may not fit on the device.
+        latest = map(lesson.feed.batch, range(max(0, step - trainer.recent), step))
+        event, diverged = _measure(trainer, trial, state, step, mean, lesson.exam(step), latest)
+        run.metrics.append(event)
+        examined = time.perf_counter()
+        took = {"train_seconds": trained - began - spent, "test_seconds": examined - trained, "compile": compiled}
+        run.times.append({"trial": trial.name, "seed": trial.seed, "step": step, "steps": step - first, **took})
+        for observe in observers:
+            observe(trial, event)
+        last = event
+        told(step, last)
+        measured, since, compiled, spent = step, 0, False, 0.0
+        waiting.clear()
+        if diverged:
+            break
+        if step < trial.rounds and (stop.requested or time.perf_counter() - saved > checkpoint_seconds):
+            save()
+            saved = time.perf_counter()
+            if stop.requested:
+                raise Stopped(f"stopped at step {step} of {trial.title}")
+        began = time.perf_counter()
+    else:
+        diverged = False
+    run.metrics.append(_about(trial, "end", step) | {"diverged": diverged})
+    run.metrics.sync()
+    run.drop_checkpoints()
+
+
+_add = jax.jit(jnp.add)
+
+
+def _begin(run: Run, trainer: Trainer, key: jax.Array, checkpoints: Checkpoints) -> tuple[int, Any, Any, int, int]:
+    """Step, state, sum of losses since the last measurement, their number, and the step of that measurement."""
+    latest = checkpoints.latest
+    if latest is None:
+        return 0, trainer.init(key), None, 0, -1
+    try:
+        return _restored(run, trainer, key, checkpoints, latest)
+    except DamagedCheckpoint as error:
+        raise DamagedRun(
+            f"{str(error).partition('. ')[0]}. Nothing was changed. `samuel resume --repair {run.folder}` trains this "
+            f"trial again from its start"
+        ) from error
+
+
+def _restored(
+    run: Run, trainer: Trainer, key: jax.Array, checkpoints: Checkpoints, latest: int
+) -> tuple[int, Any, Any, int, int]:
+    note = checkpoints.describe(latest)["note"]
+    whole = run.metrics.size >= note["size"] and run.metrics.digest(note["size"]) == note["digest"]
+    if not whole:
+        raise DamagedRun(
+            f"{run.metrics.path} is not as it was when the checkpoint of step {latest} was written, so neither can be "
+            f"trusted. Nothing was changed. `samuel resume --repair {run.folder}` trains it again from its start"
+        )
+    like = {"state": trainer.init(key, latest), "total": _no_loss(trainer, latest), "since": 0, "measured": 0}
+    step, found = checkpoints.restore(like=like)
+    run.metrics.cut(note["size"])
+    return step, found["state"], found["total"], found["since"], found["measured"]
+
+
+def _no_loss(trainer: Trainer, step: int) -> jax.Array:
+    count = trainer.losses(step)
+    return jnp.zeros((count,) if count else (), jnp.float32)
+
+
+def _measure(
+    trainer: Trainer,
+    trial: Trial,
+    state: Any,
+    step: int,
+    loss: Any,
+    exam: Iterable[ExamBatch],
+    latest: Iterable[Batch],
+) -> tuple[dict[str, Any], bool]:
+    """The event to write, and whether nothing finite is left to train."""
+    score = trainer.score(state, exam, latest)
+    facts = trainer.facts(state, step)
+    event = _about(trial, "measure", step) | {
+        "loss": None if loss is None else loss.tolist(),
+        "accuracy": np.asarray(score.accuracy, np.float64).tolist(),
+        "test_loss": np.asarray(score.loss, np.float64).tolist(),
+        **facts,
+    }
+    diverged = loss is not None and not np.any(np.isfinite(loss)) and not np.any(np.isfinite(score.loss))
+    return event, bool(diverged)
+
+
+def _about(trial: Trial, event: str, step: int) -> dict[str, Any]:
+    return {"event": event, "trial": trial.name, "seed": trial.seed, "step": step}
+
+
+def _tell(tell: Tell, trial: Trial, number: int, step: int, last: dict[str, Any]) -> None:
+    def one(name: str) -> float | None:
+        value = last[name]
+        if isinstance(value, float) and not np.isfinite(value):
+            return None
+        if isinstance(value, list):  # of a search: its best
+            finite = [each for each in value if each is not None]
+            return None if not finite else (max if name == "accuracy" else min)(finite)
+        return value
+
+    tell(Moment(trial, number, step, one("rate"), one("accuracy"), one("loss")))

@@ -1,0 +1,195 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.studies.report.folders import BASES, SCHEDULES, cut, shift_run
+
+from samuel_lab.report.figures import POINTS, STRONG, drawings, styles
+from samuel_lab.report.gathering import studies
+from samuel_lab.report.reading import read
+
+
+def the(recorded):
+    (study,) = studies([recorded])
+    return study
+
+
+def drawn(recorded):
+    return {drawing.name: drawing for drawing in drawings(the(recorded), "s")}
+
+
+def lines(drawing):
+    """The lines that the legend names, by what they belong to."""
+    return {trace.meta["line"]: trace for trace in drawing.figure.data if trace.showlegend is not False and trace.meta}
+
+
+def bands(drawing):
+    return {trace.meta["line"]: trace for trace in drawing.figure.data if trace.fill == "toself"}
+
+
+def values_of(recorded, name, kind="accuracy"):
+    return np.array([getattr(trial, kind) for trial in recorded.trials if trial.trial == name])
+
+
+def test_every_method_has_a_look_of_its_own(shifted):
+    many = ["samuel", "samuel-linear", "samuel-full", *(f"{b}/{s}" for b in (*BASES, "wngrad") for s in SCHEDULES)]
+    many += ["prodigy", "dog", "dowg", "schedule-free", "momo", "mechanic", "cocob"]
+    example = the(shifted).methods[0]
+    methods = []
+    for name in many:
+        group = "samuel" if name.startswith("samuel") else "baseline" if "/" in name else "peer"
+        methods.append(replace(example, trial=name, group=group, trials=(replace(example.first, trial=name),)))
+    looks = styles(replace(the(shifted), methods=tuple(methods)))
+    assert len({(look["color"], look["dash"]) for look in looks.values()}) == len(many)
+    assert [name for name, look in looks.items() if look["color"] == STRONG] == many[:3]
+
+
+def test_a_method_keeps_its_look_in_every_figure(shifted, searched):
+    for recorded in (shifted, searched):
+        looks = {}
+        for drawing in drawn(recorded).values():
+            for name, trace in lines(drawing).items():
+                if name != "search":
+                    looks.setdefault(name, set()).add((trace.line.color, trace.line.dash))
+        assert {len(found) for found in looks.values()} == {1}
+
+
+def test_every_figure_has_words_and_named_axes(shifted, searched, varied):
+    for recorded in (shifted, searched, varied):
+        found = drawn(recorded)
+        assert len(found) >= 4
+        for drawing in found.values():
+            assert drawing.alt.endswith(".")
+            assert drawing.caption.endswith(".")
+            assert drawing.figure.layout.xaxis.title.text
+            assert drawing.figure.layout.yaxis.title.text
+
+
+def test_a_curve_is_the_mean_of_its_seeds_and_its_band_one_deviation(shifted):
+    drawing = drawn(shifted)["s-accuracy"]
+    values = values_of(shifted, "adam/cosine")
+    line, band = lines(drawing)["adam/cosine"], bands(drawing)["adam/cosine"]
+    assert np.array(line.y) == pytest.approx(values.mean(axis=0), rel=1e-6)
+    assert line.x.tolist() == shifted.trials[0].steps.tolist()
+    spread = values.std(axis=0, ddof=1)
+    upper, lower = np.split(np.array(band.y), 2)
+    assert upper == pytest.approx(values.mean(axis=0) + spread, rel=1e-5)
+    assert lower[::-1] == pytest.approx(values.mean(axis=0) - spread, rel=1e-5)
+    assert band.showlegend is False
+    assert len(lines(drawing)) == len(bands(drawing)) == 13
+
+
+def test_samuel_is_drawn_on_top_and_named_first(shifted):
+    traces = drawn(shifted)["s-accuracy"].figure.data
+    assert traces[-1].meta["line"] == "samuel"
+    assert min(traces, key=lambda trace: trace.legendrank or 1000).meta["line"] == "samuel"
+    assert [trace.fill for trace in traces] == ["toself"] * 13 + [None] * 13
+
+
+def test_after_the_shift_samuel_is_shown_beside_each_optimizer(shifted):
+    found = drawn(shifted)
+    zooms = [drawing for name, drawing in found.items() if "-after-" in name]
+    assert [drawing.title for drawing in zooms] == [
+        "After the shift: SAMUEL and SGD",
+        "After the shift: SAMUEL and AdaGrad",
+        "After the shift: SAMUEL and Adam",
+        "After the shift: SAMUEL and the best of each",
+    ]
+    assert set(lines(zooms[0])) == {"samuel", *(f"sgd/{schedule}" for schedule in SCHEDULES)}
+    # Only what was measured after the shift, with rounds counted from there.
+    assert lines(zooms[0])["samuel"].x.tolist() == [2, 4, 6, 8]
+    means = {name: values_of(shifted, name)[:, 9:13].mean() for name in lines(drawn(shifted)["s-accuracy"])}
+    best = {base: max((n for n in means if n.startswith(f"{base}/")), key=means.__getitem__) for base in BASES}
+    assert set(lines(zooms[3])) == {"samuel", *best.values()}
+
+
+def test_learning_rates_stand_on_a_logarithmic_axis_beside_the_schedules(shifted):
+    drawing = drawn(shifted)["s-rates"]
+    assert drawing.figure.layout.yaxis.type == "log"
+    assert len(lines(drawing)) == 13
+    cosine = np.array(lines(drawing)["adam/cosine"].y)
+    assert np.isnan(cosine[-1])  # a rate of 0 has no place there
+    assert cosine[:-1] == pytest.approx(values_of(shifted, "adam/cosine", "rate")[0, :-1], rel=1e-5)
+
+
+def test_the_last_rounds_of_a_schedule_do_not_press_the_others_into_a_corner(shifted):
+    def ending(rate):
+        trials = [replace(trial, rate=np.append(trial.rate[:-1], rate)) for trial in shifted.trials]
+        return drawn(replace(shifted, trials=tuple(trials)))["s-rates"].figure.layout.yaxis.range
+
+    highest = max(np.nanmax(trial.rate) for trial in shifted.trials)
+    low, high = ending(1e-12)
+    assert (10**low, 10**high) == (pytest.approx(1e-6 * highest), pytest.approx(1.5 * highest))
+    assert ending(1e-5 * highest) is None
+
+
+def test_methods_that_show_no_rate_are_left_out_of_the_rates(searched):
+    assert set(lines(drawn(searched)["s-rates"])) == {"samuel", "samuel-full", "adam/cosine"}
+
+
+def test_weights_are_maps_of_levels_and_of_rates_over_time(shifted):
+    found = drawn(shifted)
+    levels, rates = found["s-0-levels"].figure.data[0], found["s-0-learning-rates"].figure.data[0]
+    assert list(levels.y) == ["16", "32", "64", "whole run"]
+    assert list(rates.y) == ["0.001", "0.01", "0.1"]
+    assert np.array(levels.z) == pytest.approx(shifted.trials[0].by_level, rel=1e-5)
+    assert np.array(rates.z).sum(axis=0) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_every_schedule_of_a_search_is_a_faint_line_below_the_others(searched):
+    traces = drawn(searched)["s-search"].figure.data
+    grey = [trace for trace in traces if trace.meta["line"] == "search"]
+    assert list(traces[:8]) == grey
+    assert [trace.showlegend for trace in grey] == [True] + [False] * 7
+    trial = next(trial for trial in searched.trials if trial.trial == "search")
+    assert np.array(grey[3].y) == pytest.approx(trial.accuracy[:, 3], rel=1e-5)
+    assert "rates 1, 0.1, 0.1" in grey[3].hovertemplate
+    ordered = lines(drawn(searched)["s-sorted"])["search"]
+    assert np.all(np.diff(ordered.y) <= 0)
+    assert ordered.text[0] == "0.1, 0.1, 0.1"
+
+
+def test_offline_runs_are_shown_in_epochs(searched):
+    drawing = drawn(searched)["s-accuracy"]
+    assert drawing.figure.layout.xaxis.title.text == "epoch"
+    assert lines(drawing)["samuel"].x.tolist() == list(range(10))
+    assert [shape.x0 for shape in drawing.figure.layout.shapes] == [3, 6]
+
+
+def test_trials_of_a_stability_study_lie_on_top_of_each_other(varied):
+    assert len(lines(drawn(varied)["s-accuracy"])) == 6
+
+
+def test_long_curves_are_thinned_and_keep_their_ends(shifted):
+    count = 3 * POINTS
+    trial = next(trial for trial in shifted.trials if trial.trial == "samuel")
+    longer = replace(
+        trial,
+        steps=np.arange(count),
+        **{name: np.linspace(0.1, 0.9, count) for name in ("accuracy", "loss", "test_loss", "rate")},
+        weights=np.full((count, 4, 3), 1 / 12),
+    )
+    plan = {**shifted.plan, "rounds": count - 1, "shift": None, "windows": []}
+    found = drawn(replace(shifted, plan=plan, trials=(longer,)))
+    line = lines(found["s-accuracy"])["samuel"]
+    assert len(line.x) == POINTS
+    assert (line.x[0], line.x[-1]) == (0, count - 1)
+    assert len(found["s-0-levels"].figure.data[0].x) == POINTS
+
+
+def test_what_an_unfinished_run_has_measured_is_drawn(tmp_path):
+    folder = shift_run(tmp_path / "run", methods=["samuel", "adam/cosine"], seeds=(0, 1))
+    cut(folder, 5)
+    found = drawn(read(folder))
+    assert lines(found["s-accuracy"])["samuel"].x.tolist() == [0, 16, 32, 48, 64]
+    assert not bands(found["s-accuracy"])
+    assert not any("-after-" in name for name in found)
+    cut(folder, 0)
+    assert drawn(read(folder)) == {}
+
+
+def test_figures_are_strict_json(shifted, searched):
+    for recorded in (shifted, searched):
+        for drawing in drawn(recorded).values():
+            json.loads(drawing.figure.to_json(), parse_constant=pytest.fail)

@@ -1,0 +1,173 @@
+"""Methods by name: what each is made of, against the paper's numbers. Hardly anything is compiled."""
+
+import itertools
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import samuel.jax as sj
+from samuel.core.rules import RULES
+from samuel_lab.models import ConvNet, Task
+from samuel_lab.studies.shift import DIGITS_RATES, Digits, Shift
+from samuel_lab.trial import optimizers
+from samuel_lab.trial.methods import GROUPS, SAMUELS, Scheduled, Setup, expand, method, parse
+
+TASK = Task(ConvNet(classes=5, width=4), np.zeros((1, 8, 8, 1), np.float32), 5)
+ONLINE = Setup(TASK, Shift.rounds, phases=(Shift.rates,), shortest=Shift.shortest)
+OFFLINE = Setup(TASK, 1000, phases=((0.1, 1.0),) * 3, transitions=(500, 800), Q=10)
+
+# At rounds 0, 1,000, 17,000 and 25,600 of the paper's online experiment, from its appendix.
+PAPER = {
+    "sgd/constant": (0.15, 0.15, 0.15, 0.15),
+    "sgd/cosine": (0.3, 0.29887, 0.076065, 0),
+    "sgd/warmup-cosine": (1e-5, 0.5, 0.13622, 0),
+    "sgd/exponential": (0.6, 0.47622, 0.011812, 0.0016194),
+    "adagrad/constant": (0.2, 0.2, 0.2, 0.2),
+    "adagrad/cosine": (0.2, 0.19925, 0.05071, 0),
+    "adagrad/warmup-cosine": (1e-5, 0.15, 0.040865, 0),
+    "adagrad/exponential": (0.35, 0.2778, 0.0068902, 0.00094467),
+    "adam/constant": (0.001, 0.001, 0.001, 0.001),
+    "adam/cosine": (0.001, 0.00099624, 0.00025355, 0),
+    "adam/warmup-cosine": (1e-5, 0.005, 0.0013622, 0),
+    "adam/exponential": (0.005, 0.0039685, 9.8431e-5, 1.3495e-5),
+}
+
+
+def test_baselines_are_the_papers_twelve():
+    assert sorted(expand(["baselines"])) == sorted(PAPER)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_baselines_rate_is_the_papers_at_the_start_after_warm_up_at_the_shift_and_at_the_end(name):
+    trainer = method(name, ONLINE).trainer()
+    found = [trainer.schedule(round) for round in (0, 1000, 17_000, 25_600)]
+    assert found == pytest.approx(PAPER[name], rel=5e-5, abs=1e-12)
+    # A measurement after so many steps tells the rate that the last of them used.
+    assert trainer.facts(None, 17_001)["rate"] == trainer.schedule(17_000)
+
+
+def test_a_rate_in_the_name_takes_the_place_of_the_studys():
+    digits = Setup(TASK, Digits.rounds, phases=(Digits.rates,), shortest=Digits.shortest, baselines=DIGITS_RATES)
+    assert method("adam/cosine", digits).trainer().schedule(0) == 0.02
+    assert method("adam/cosine@0.003", digits).trainer().schedule(0) == 0.003
+    assert method("rmsprop/constant", digits).trainer().schedule(5) == optimizers.BASES["rmsprop"].rate
+
+
+def test_a_step_schedule_has_a_rate_for_each_phase():
+    schedule = method("adagrad/step@1:0.1:0.01", OFFLINE).trainer().schedule
+    assert [schedule(step) for step in (0, 499, 500, 799, 800, 999)] == [1, 1, 0.1, 0.1, 0.01, 0.01]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "over adam, weight decay 0.3:"),
+        ({"samuel_base": "muon"}, "over muon, weight decay 0.3:"),
+        ({"samuel_base": "sgd"}, "over sgd:"),
+        ({"samuel_base": "sgd", "samuel_weight_decay": 0.01}, "over sgd, weight decay 0.01:"),
+        ({"samuel_weight_decay": 0.0}, "over adam:"),
+    ],
+    ids=["adam", "muon", "sgd", "sgd with decay", "adam without"],
+)
+def test_the_drop_in_has_a_weight_decay_over_adam_and_muon_and_says_so(options, expected):
+    assert expected in method("samuel", replace(ONLINE, **options)).about
+
+
+def test_the_drop_in_says_its_rule_if_it_is_not_the_usual_one():
+    usual, patient = (method("samuel", replace(ONLINE, samuel_rule=rule)) for rule in ("samuel", "patient"))
+    assert (usual.label, patient.label) == ("SAMUEL", "SAMUEL, rule patient")
+    assert "rule" not in usual.about
+    assert "over adam, rule patient, weight decay 0.3:" in patient.about
+
+
+def test_samuel_full_has_forty_experts_in_the_online_experiment():
+    trainer = method("samuel-full", ONLINE).trainer()
+    assert (trainer.networks, trainer.gradients) == (40, 40)
+    assert trainer.levels == (200, 400, 800, 1600, 3200, 6400, 12_800, None)
+    assert trainer.rates == (0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+def test_samuel_linear_has_the_same_experts_and_one_gradient_a_step():
+    full, linear = (method(name, ONLINE).trainer() for name in ("samuel-full", "samuel-linear"))
+    assert (linear.levels, linear.rates) == (full.levels, full.rates)
+    assert (linear.networks, linear.gradients) == (1, 1)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_plan_has_the_levels_that_the_drop_in_keeps_weights_for(rule):
+    short = replace(ONLINE, rounds=100, samuel_rule=rule, compiled={})
+    trainer = method("samuel", short).trainer()
+    weights = sj.weights(trainer.init(jax.random.key(0)).opt_state)
+    assert (len(trainer.levels), len(trainer.rates)) == weights.shape
+
+
+def test_the_offline_algorithm_has_an_expert_for_each_rate_and_history_decay():
+    assert method("samuel-full", OFFLINE).trainer().networks == 2
+    several = Setup(TASK, 1000, phases=OFFLINE.phases, transitions=(500, 800), Q=5, alphas=(0.9, 0.99, 1.0))
+    trainer = method("samuel-full", several).trainer()
+    assert trainer.networks == 6
+    assert trainer.levels == (None,)
+
+
+def test_the_search_trains_every_step_schedule():
+    trainer = method("search", OFFLINE).trainer()
+    assert trainer.schedules == tuple(itertools.product((0.1, 1.0), repeat=3))
+    assert trainer.networks == 8
+    assert [trainer.losses(step) for step in (1, 500, 501, 800, 801, 1000)] == [2, 2, 4, 4, 8, 8]
+    assert [step for step in range(1000) if trainer.compiles_at(step)] == [0, 500, 800]
+
+
+def test_methods_that_share_an_optimizer_share_its_compiled_step():
+    setup = Setup(TASK, 100, phases=((0.1,),), shortest=10)
+    trainers = [method(f"adam/{schedule}", setup).trainer() for schedule in ("constant", "cosine", "exponential@0.1")]
+    assert len({id(trainer.compiled) for trainer in trainers}) == 1
+    assert trainers[0].compiled is not method("sgd/constant", setup).trainer().compiled
+
+
+@pytest.mark.parametrize("name", ["samuel", "samuel-linear", "samuel-full", "search", "adam/cosine", *GROUPS["peers"]])
+@pytest.mark.parametrize("setup", [ONLINE, OFFLINE], ids=["online", "offline"])
+def test_every_method_says_what_it_is(name, setup):
+    found = method(name, setup)
+    assert found.name == name
+    assert found.label
+    assert found.about.endswith(".")
+    group = {"adam/cosine": "baseline", "search": "search"}.get(name, "samuel" if name in SAMUELS else "peer")
+    assert found.group == group
+
+
+def test_names_say_base_schedule_and_rates():
+    assert parse("adam/cosine") == Scheduled("adam", "cosine", ())
+    assert parse("adagrad/step@1:0.1:0.01") == Scheduled("adagrad", "step", (1.0, 0.1, 0.01))
+    assert parse("adamw/linear@1e+0+average") == Scheduled("adamw", "linear", (1.0,), averaged=True)
+    assert parse("prodigy") is parse("search") is parse("search@0.1:1") is parse("samuel-full") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("adam", "'adam' is not known: choose from samuel,"),
+        ("", "'' is not known"),
+        ("sam/cosine", "with a base of .*adam"),
+        ("adam/", "'adam/' has an unknown schedule: choose from constant,"),
+        ("adam/step", "needs a rate for each phase, such as adam/step@1:0.1:0.01"),
+        ("adam/cosine@", "has no positive rate after the @"),
+        ("adam/cosine@inf", "has no positive rate after the @"),
+        ("adam/cosine@nan", "has no positive rate after the @"),
+        ("adam/cosine@0.1:0.2", "has 2 rates: a cosine schedule takes one"),
+        ("search@", "'search@' has no positive rate after the @"),
+        ("search@0.1:0.1", "'search@0.1:0.1' names a rate twice"),
+        ("searches", "'searches' is not known"),
+        ("adam/cosine+mean", "'adam/cosine\\+mean' has an unknown schedule"),
+        ("prodigy+average", "'prodigy\\+average' is not known"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused_with_what_would(name, message):
+    with pytest.raises(ValueError, match=message):
+        parse(name)
+
+
+def test_a_method_named_twice_is_trained_once():
+    assert expand(["adam/cosine", "baselines", "samuel", "samuel"]).count("adam/cosine") == 1
+    assert len(expand(["baselines", "samuel", "samuel"])) == 13
