@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import samuel
-from samuel import cli
+from samuel_lab import cli
 from samuel_lab.play.arenas import STREAMS
 from samuel_lab.play.cast import LEARNERS
 from samuel_lab.studies.shift import Digits

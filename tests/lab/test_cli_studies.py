@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import samuel
-from samuel import cli
+from samuel_lab import cli
 from samuel_lab.studies.catalogue import STUDIES, study_of
 
 ROOT = Path(samuel.__file__).parents[1]

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.studies.report.folders import offline_run, shift_run
 
 from samuel.jax import Checkpoints
 from samuel_lab.execution import choose_device, execute
@@ -25,6 +24,7 @@ from samuel_lab.studies.shift import Digits
 from samuel_lab.studies.study import Prepared, Study, facts_about
 from samuel_lab.trial.trainers import Score, Trainer
 from samuel_lab.trial.training import Lesson, Stop, Stopped, Trial
+from tests.lab.report.folders import offline_run, shift_run
 
 MEASURES = (0, 10, 20)  # more steps between two of them than the loop runs ahead, so that it saves there too
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.extend.core import jaxprs_in_params
-from tests.studies.models.plain_lstm import PlainBiLSTM, plain_ends
 
 from samuel_lab.models import BiLSTM, Task
 from samuel_lab.models.lstm import both_ends
 from tests.compiling import quickly
+from tests.lab.models.plain_lstm import PlainBiLSTM, plain_ends
 
 NETWORK = BiLSTM(vocabulary=20, embedding=5, hidden=4)
 SENTENCES = np.array([[5, 7, 9, 2, 11], [6, 3, 8, 0, 0], [2, 0, 0, 0, 0], [0, 0, 0, 0, 0]], np.int32)

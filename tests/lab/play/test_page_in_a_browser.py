@@ -1,7 +1,9 @@
 """The report as a reader meets it: opened in a real browser, from a file, with no network."""
 
 import pytest
-from tests.studies.browsing import (
+
+from samuel_lab.play import page
+from tests.lab.browsing import (
     assert_no_complaints_and_no_requests,
     click_in_the_legend,
     colours,
@@ -10,8 +12,6 @@ from tests.studies.browsing import (
     wait,
     widths,
 )
-
-from samuel_lab.play import page
 
 
 @pytest.fixture(scope="module")

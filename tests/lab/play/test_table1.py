@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from samuel import cli
 from samuel.online import SAOL, Recorded, play
 from samuel.online.losses import LinearLoss
+from samuel_lab import cli
 from samuel_lab.drawing import plotly
 from samuel_lab.play import table1_page as page
 from samuel_lab.play.table1 import KNOWN, METHODS, OWN, YARDSTICKS, Plan, exponent, run, summary

@@ -1,7 +1,7 @@
 import pytest
-from tests.studies.report.folders import offline_run, shift_run, stability_run
 
 from samuel_lab.report.reading import Recorded, read
+from tests.lab.report.folders import offline_run, shift_run, stability_run
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,11 @@
 import json
 
 import pytest
-from tests.studies.report.folders import change, offline_run
 
 from samuel_lab.report.costs import compute_table, cost_findings, costs, costs_json, search_cost_table
 from samuel_lab.report.gathering import studies
 from samuel_lab.report.reading import read
+from tests.lab.report.folders import change, offline_run
 
 
 def the(recorded):

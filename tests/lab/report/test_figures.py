@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.studies.report.folders import BASES, SCHEDULES, cut, shift_run
 
 from samuel_lab.report.figures import POINTS, STRONG, drawings, styles
 from samuel_lab.report.gathering import studies
 from samuel_lab.report.reading import read
+from tests.lab.report.folders import BASES, SCHEDULES, cut, shift_run
 
 
 def the(recorded):

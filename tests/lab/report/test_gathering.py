@@ -2,14 +2,14 @@ import json
 
 import numpy as np
 import pytest
-from tests.studies.report.folders import change, cut, shift_run
 from typer.testing import CliRunner
 
-from samuel import cli
+from samuel_lab import cli
 from samuel_lab.report.gathering import notes, studies
 from samuel_lab.report.reading import read
 from samuel_lab.report.summary import as_json
 from tests.compiling import quickly
+from tests.lab.report.folders import change, cut, shift_run
 
 
 def small(folder, **options):

@@ -2,11 +2,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.studies.report.folders import cut, shift_run
 
 from samuel_lab.drawing import plotly
 from samuel_lab.report import page
 from samuel_lab.report.reading import read
+from tests.lab.report.folders import cut, shift_run
 
 
 def own(html):

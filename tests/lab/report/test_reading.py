@@ -3,10 +3,10 @@ import os
 
 import numpy as np
 import pytest
-from tests.studies.report.folders import change, cut, offline_run, save, shift_run
 
 from samuel_lab.report.reading import read, worker
 from samuel_lab.runs import DamagedRun, Run, RunError
+from tests.lab.report.folders import change, cut, offline_run, save, shift_run
 
 
 def small(folder, **options):

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.studies.report.folders import cut, shift_run
 
 from samuel_lab.report import summary
 from samuel_lab.report.gathering import studies
 from samuel_lab.report.reading import read
 from samuel_lab.report.summary import Column, Value, clearly_differ, window_mean
+from tests.lab.report.folders import cut, shift_run
 
 ACCURACY = Column("best_before", "best", "best", "best accuracy")
 

@@ -3,12 +3,12 @@ import re
 
 import pytest
 from rich.console import Console
-from tests.studies.report.folders import cut, offline_run, shift_run
 
 from samuel_lab.report.gathering import studies
 from samuel_lab.report.reading import read
 from samuel_lab.report.summary import results_table
 from samuel_lab.report.terminal import compare, tables
+from tests.lab.report.folders import cut, offline_run, shift_run
 
 
 def printed(*what, width=100):

@@ -3,11 +3,11 @@ import os
 
 import pytest
 from rich.console import Console
-from tests.studies.report.folders import cut, shift_run
 
 from samuel_lab.report.reading import read
 from samuel_lab.report.watch import pace_of, time_left, watch
 from samuel_lab.runs import Run, RunError
+from tests.lab.report.folders import cut, shift_run
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from samuel import cli
+from samuel_lab import cli
 from samuel_lab.report.reading import read
 from tests.compiling import quickly
 
