@@ -66,9 +66,7 @@ def mixtral():
     from transformers import MixtralConfig, MixtralForCausalLM
 
     sizes = {"hidden_size": WIDTH, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": HEADS}
-    return MixtralForCausalLM(
-        MixtralConfig(vocab_size=VOCABULARY, num_key_value_heads=2, num_local_experts=3, **sizes)
-    )
+    return MixtralForCausalLM(MixtralConfig(vocab_size=VOCABULARY, num_key_value_heads=2, num_local_experts=3, **sizes))
 
 
 # Of our own, laid out as people write them.
