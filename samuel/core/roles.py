@@ -373,12 +373,13 @@ def joined(name: str, rows: int, columns: int) -> tuple[tuple[int, ...], bool]:
     return (rows // count,) * count, count == 2 or rows == 3 * columns or name.lower() == "to_qkv"
 
 
-def outputs(layers: Mapping[str, int], vocabularies: Iterable[int]) -> dict[str, bool]:
+def outputs(layers: Mapping[str, int], vocabularies: Iterable[int], *, ordered: bool = True) -> dict[str, bool]:
     """Names of the layers that are outputs as wide as a vocabulary, and whether that is a guess.
 
     Args:
         layers: names of all linear layers, in the order of the model, and their numbers of outputs.
         vocabularies: numbers of rows of its tables, without those of positions.
+        ordered: whether the order is that of the model, so that the last layer is known.
 
     >>> outputs({"fc1": 64, "fc2": 16, "lm_head": 101}, [101])
     {'lm_head': False}
@@ -394,8 +395,8 @@ def outputs(layers: Mapping[str, int], vocabularies: Iterable[int]) -> dict[str,
     if wide:
         return {wide[-1]: False}
     wide = [name for name, width in layers.items() if width == max(vocabularies, default=-1)]
-    if wide and wide[-1] == [*layers][-1]:
-        return {wide[-1]: len(wide) > 1}
+    if wide and (wide[-1] == [*layers][-1] if ordered else len(wide) == 1):
+        return {wide[-1]: len(wide) > 1 or not ordered}
     return {}
 
 
@@ -516,30 +517,38 @@ def _layer(name: str, shape: Sequence[int], *, inputs_first: bool, main: bool, b
     """Role of the main parameter of a layer, or of a parameter with the name of one."""
     last = len(shape) - 1
     found = words(name)
-    numbered = re.fullmatch(r"w[a-z]?\d*|fc\d+", name) is not None
     if len(shape) == 2:
-        known = bool(found & LINEARS) or numbered or bias is not None
+        known = bool(found & LINEARS) or bias is not None or re.fullmatch(r"w[a-z]?\d*|fc\d+|[ih][ifgorzn]_?", name)
         rows, columns = ((1,), (0,)) if inputs_first else ((0,), (1,))
         return matrix(shape, rows, columns, "linear", guessed=not known)
-    convolution = main and (any(word.startswith("conv") for word in found) or bool(found & {"downsample", "patch"}))
-    if convolution:
-        rows, columns = ((last,), range(last)) if inputs_first else ((0,), range(1, last + 1))
-        return matrix(shape, rows, columns, "convolution")
-    if (
-        inputs_first
-        and main
-        and bias is not None
-        and 0 < len(bias) <= last
-        and tuple(shape[-len(bias) :]) == tuple(bias)
-    ):
+    if not main:
+        return by_shape(shape, inputs_first=inputs_first)
+    if shape[last - 1 if inputs_first else 1] == 1 and found & {"depthwise", "dw", "dwconv", "depth"}:
+        return vector("convolution, depthwise")
+    if any(word.startswith("conv") for word in found) or found & {"downsample", "patch"}:
+        role = _convolution(shape, "convolution", inputs_first=inputs_first)
+        if shape[last - 1 if inputs_first else 1] == 1:
+            return replace(role, guessed=True, why="convolution of one channel, or depthwise")
+        return role
+    if bias is not None and inputs_first and 0 < len(bias) <= last and tuple(shape[-len(bias) :]) == tuple(bias):
         first = len(shape) - len(bias)
-        return matrix(shape, range(first, len(shape)), range(first), "linear in heads")
-    if inputs_first and main and len(shape) == 3:
+        why = "linear in heads" if len(bias) > 1 else "linear or convolution"
+        return matrix(shape, range(first, len(shape)), range(first), why)
+    if bias is not None and not inputs_first and tuple(bias) == tuple(shape[:1]):
+        return _convolution(shape, "linear or convolution", inputs_first=False)
+    if inputs_first and len(shape) == 3:
         if name in ("query", "key", "value", "q", "k", "v"):
             return matrix(shape, (1, 2), (0,), "linear in heads")
         if name in ("out", "o"):
             return matrix(shape, (2,), (0, 1), "linear in heads")
     return by_shape(shape, inputs_first=inputs_first)
+
+
+def _convolution(shape: Sequence[int], why: str, *, inputs_first: bool, guessed: bool = False) -> Role:
+    """Role of a kernel whose outputs are its last axis (with inputs first) or its first."""
+    last = len(shape) - 1
+    rows, columns = ((last,), range(last)) if inputs_first else ((0,), range(1, last + 1))
+    return matrix(shape, rows, columns, why, guessed=guessed)
 
 
 def by_shape(shape: Sequence[int], *, inputs_first: bool = False) -> Role:
@@ -560,9 +569,7 @@ def by_shape(shape: Sequence[int], *, inputs_first: bool = False) -> Role:
         return matrix(shape, rows, columns, "two dimensions", guessed=True)
     kernel = shape[:-2] if inputs_first else shape[2:]
     if len(kernel) >= 2 and len({*kernel}) == 1 and kernel[0] <= 16:
-        last = len(shape) - 1
-        rows, columns = ((last,), range(last)) if inputs_first else ((0,), range(1, last + 1))
-        return matrix(shape, rows, columns, "shape of a convolution", guessed=True)
+        return _convolution(shape, "shape of a convolution", inputs_first=inputs_first, guessed=True)
     return vector(f"{len(shape)} dimensions that nothing explains", guessed=True)
 
 

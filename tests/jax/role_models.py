@@ -140,7 +140,7 @@ class NnxTransformer(nnx.Module):
 class NnxScanned(nnx.Module):
     def __init__(self, rngs):
         self.embed = nnx.Embed(VOCABULARY, WIDTH, rngs=rngs)
-        self.layers = nnx.vmap(NnxBlock)(rngs.fork(split=3))
+        self.layers = nnx.vmap(NnxBlock)(rngs.split(3))
         self.head = nnx.Linear(WIDTH, 10, rngs=rngs)
 
 
