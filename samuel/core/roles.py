@@ -625,16 +625,17 @@ def describe(rows: Iterable[Row], iterations: int = 5) -> str:
     3 parameters, 72 numbers: 64 in matrices, 0 in tables, 8 in vectors; 6.4e-09 TFLOP a step; no guesses
     """
     rows = list(rows)
-    alike: dict[Row, int] = {}
+    alike: dict[Row, list[str]] = {}
     for row in rows:
         pattern = replace(row, name=re.sub(r"(?<![^./_])\d+(?![^./_])", "*", row.name))
-        alike[pattern] = alike.get(pattern, 0) + 1
+        alike.setdefault(pattern, []).append(row.name)
     lines = [("parameter", "count", "shape", "role", "decay", "TFLOP", "found by")]
-    for row, count in alike.items():
+    for row, names in alike.items():
+        name, count = row.name if len(names) > 1 else names[0], len(names)
         cost = count * orthogonalisation_flops(row.role, row.shape, iterations) / 1e12
         shown = f"{cost:.2g}" if cost else ""
         why = f"guess: {row.role.why}" if row.role.guessed else row.role.why
-        lines.append((row.name, str(count), str(row.shape), _summary(row), f"{row.decay:g}", shown, why))
+        lines.append((name, str(count), str(row.shape), _summary(row), f"{row.decay:g}", shown, why))
     text = _aligned(lines, right=(1, 4))
     sizes = {kind: sum(math.prod(row.shape) for row in rows if row.role.kind == kind) for kind in KINDS}
     total = sum(orthogonalisation_flops(row.role, row.shape, iterations) for row in rows) / 1e12

@@ -111,7 +111,7 @@ def from_matrices(batches: Sequence[jax.Array], role: Role, shape: Sequence[int]
     axes = (*stack, *role.rows, *role.columns)
     count, columns = (math.prod(shape[axis] for axis in side) for side in (stack, role.columns))
     whole = jnp.concatenate([batch.reshape(count, -1, columns) for batch in batches], axis=1)
-    return jnp.transpose(whole.reshape([shape[axis] for axis in axes]), np.argsort(axes))
+    return jnp.transpose(whole.reshape([shape[axis] for axis in axes]), np.argsort(axes).tolist())
 
 
 # Names
