@@ -170,34 +170,25 @@ def checked(name: str, shape: Sequence[int], role: str | Role, found: Role | Non
     >>> checked("layer.bias", (8,), "matrix")
     Traceback (most recent call last):
         ...
-    ValueError: role='matrix' does not fit parameter 'layer.bias' of shape (8,): a matrix needs two sides of ...
+    ValueError: role='matrix' does not fit parameter 'layer.bias' of shape (8,): a matrix has two dimensions or more...
     """
+    kind = role.kind if isinstance(role, Role) else role
+    if kind not in KINDS:
+        raise ValueError(f"role of parameter {name!r} must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
+    misfit = f"role={kind!r} does not fit parameter {name!r} of shape {tuple(shape)}"
+    if kind != "vector" and len(shape) < 2:
+        raise ValueError(f"{misfit}: a {kind} has two dimensions or more; use role='vector'")
     if isinstance(role, Role):
         given = replace(role, guessed=False, why=role.why or "given")
         _check_axes(name, shape, given)
-    elif role not in KINDS:
-        raise ValueError(f"role of parameter {name!r} must be one of {', '.join(map(repr, KINDS))}, got {role!r}")
-    elif role == "matrix":
-        if found is None or found.kind != "matrix":
-            found = flattened(shape, "given")
+    elif kind == "matrix" and found is not None and found.kind == "matrix":
         given = replace(found, guessed=False, why="given")
+    elif kind == "matrix":
+        given = flattened(shape, "given")
     else:
-        given = Role(role, why="given")
-    if "matrix" in (role, given.kind) and (len(shape) < 2 or any(min(m, n) < 2 for _, m, n in matrices(given, shape))):
-        raise ValueError(
-            f"role='matrix' does not fit parameter {name!r} of shape {tuple(shape)}: a matrix needs two sides of at "
-            "least 2; use role='vector'"
-        )
-    if role == "matrix" and given.kind != "matrix":
-        raise ValueError(
-            f"role='matrix' does not fit parameter {name!r} of shape {tuple(shape)}: flattened, it has a side of "
-            "1; use role='vector', or a samuel.core.roles.Role with the axes of rows and columns"
-        )
-    if given.kind == "table" and len(shape) < 2:
-        raise ValueError(
-            f"role='table' does not fit parameter {name!r} of shape {tuple(shape)}: a table has rows, so at least two "
-            "dimensions; use role='vector'"
-        )
+        given = Role(kind, why="given")
+    if kind == "matrix" and (given.kind != kind or any(min(m, n) < 2 for _, m, n in matrices(given, shape))):
+        raise ValueError(f"{misfit}: a matrix has at least two rows and two columns; use role='vector'")
     return given
 
 
@@ -226,8 +217,6 @@ def guess_warning(roles: Mapping[str, Role]) -> str:
 
 
 def _check_axes(name: str, shape: Sequence[int], role: Role) -> None:
-    if role.kind not in KINDS:
-        raise ValueError(f"role of parameter {name!r} must be one of {', '.join(map(repr, KINDS))}, got {role.kind!r}")
     axes = role.rows + role.columns
     if role.kind != "matrix":
         if axes or role.parts:
@@ -436,16 +425,18 @@ def by_name(
         return vector(_kind_of_vector(leaf, module, shape))
     if is_norm(module) and (main or leaf in ("scale", "offset")):
         return vector("norm")
-    if is_positions(leaf, *([module, parent] if _names_table(leaf, module, parent) else [])):
+    if is_positions(leaf, *([module, parent] if _names_table(leaf, module) else [])):
+        return vector("table of positions")
+    if main and len(shape) == 2 and is_positions(module) and not words(module) & NOT_LOOKED_UP:
         return vector("table of positions")
     if not main and words(leaf) & TOKENS:
         return vector("learned input")
-    if len(shape) == 2 and _names_table(leaf, module, parent):
+    if len(shape) == 2 and _names_table(leaf, module):
         return table("embedding")
     if main and module.lower() in SURELY_OUTPUTS and len(shape) == 2:
         return table("output layer")
-    if re.match(r"(weight|kernel)_(ih|hh)", leaf) and len(shape) == 2:
-        return gates(leaf, shape)
+    if leaf.startswith("weight_hh") and len(shape) == 2:
+        return gates(shape, shape, module)
     if leaf == "in_proj_weight":
         return split(flattened(shape, "attention"), leaf, shape)
     if any(words(part) & EXPERTS for part in (leaf, module, parent)) and len(shape) == 3:
@@ -469,7 +460,7 @@ def _kind_of_vector(leaf: str, module: str, shape: Sequence[int]) -> str:
     return "learned input" if words(leaf) & TOKENS else "vector"
 
 
-def _names_table(leaf: str, module: str, parent: str) -> bool:
+def _names_table(leaf: str, module: str) -> bool:
     """Whether a name is that of an embedding."""
     own = words(leaf) if leaf not in WEIGHTS else words(module)
     if leaf in ("embedding", "embeddings"):
@@ -478,17 +469,24 @@ def _names_table(leaf: str, module: str, parent: str) -> bool:
     return bool(own & EMBEDDINGS) and not own & NOT_LOOKED_UP
 
 
-def gates(leaf: str, shape: Sequence[int]) -> Role:
-    """Role of the joined gates of a recurrent layer of which the kind is not known.
+def gates(shape: Sequence[int], recurrent: Sequence[int], module: str = "") -> Role:
+    """Role of the joined gates of a recurrent layer, outputs first.
 
-    >>> gates("weight_hh_l0", (80, 20)).parts
-    (20, 20, 20, 20)
+    Args:
+        shape: of the parameter.
+        recurrent: of the parameter that maps the state to the gates, whose sides tell how many there are.
+        module: the name of the module, which tells it where the state is projected.
+
+    >>> gates((80, 24), (80, 20)).parts, gates((80, 24), (80, 12), "lstm").parts
+    ((20, 20, 20, 20), (20, 20, 20, 20))
     """
-    rows, columns = shape
-    ratio = rows // columns if rows % columns == 0 else 0
-    if "hh" in leaf and ratio in (1, 3, 4):
-        return matrix(shape, (0,), (1,), "recurrent", parts=(columns,) * ratio)
-    return flattened(shape, "recurrent, gates not told apart", guessed=True)
+    counts = [count for word, count in (("lstm", 4), ("gru", 3), ("rnn", 1)) if word in words(module)]
+    rows, state = recurrent
+    if rows % state == 0 and rows // state in (1, 3, 4):
+        counts.insert(0, rows // state)
+    if rows != shape[0] or not counts or rows % counts[0]:
+        return flattened(shape, "recurrent, gates not told apart", guessed=True)
+    return matrix(shape, (0,), (1,), "joined gates", parts=(rows // counts[0],) * counts[0])
 
 
 def split(role: Role, name: str, shape: Sequence[int], inputs: int | None = None) -> Role:
@@ -519,6 +517,8 @@ def _layer(name: str, shape: Sequence[int], *, inputs_first: bool, main: bool, b
     found = words(name)
     if len(shape) == 2:
         known = bool(found & LINEARS) or bias is not None or re.fullmatch(r"w[a-z]?\d*|fc\d+|[ih][ifgorzn]_?", name)
+        if bias is not None and shape[0] != shape[1] and tuple(bias) in (tuple(shape[:1]), tuple(shape[1:])):
+            inputs_first = bias[0] == shape[1]
         rows, columns = ((1,), (0,)) if inputs_first else ((0,), (1,))
         return matrix(shape, rows, columns, "linear", guessed=not known)
     if not main:
@@ -585,7 +585,7 @@ def in_order(shapes: Sequence[Sequence[int]]) -> list[Role]:
     found = [by_shape(shape) for shape in shapes]
     for place, (shape, after) in enumerate(itertools.pairwise(shapes)):
         takes = after[1] if len(after) > 1 else after[0] if after else 0
-        if len(shape) != 2 or shape[0] == shape[1] or takes != shape[1]:
+        if len(shape) != 2 or shape[0] == shape[1] or takes != shape[1] or after == shape:
             break
         found[place] = table("before the layers, as wide as they are", guessed=True)
     widths = {shape[0] for shape, role in zip(shapes, found, strict=True) if role.kind == "table"}

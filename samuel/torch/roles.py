@@ -75,6 +75,9 @@ def roles_of_named(named: Iterable[tuple[str, Tensor]]) -> dict[str, Role]:
         return dict(zip(pairs, rules.in_order(shapes), strict=True))
     sizes = dict(zip(pairs, shapes, strict=True))
     found = {name: _named(name, sizes) for name in pairs}
+    for name, guess in zip(pairs, rules.in_order(shapes), strict=True):
+        if found[name].guessed and found[name].kind == "matrix" and guess.kind == "table":
+            found[name] = guess
     tables = {
         sizes[name][0]
         for name, role in found.items()
@@ -332,10 +335,9 @@ def _named(name: str, sizes: dict[str, tuple[int, ...]]) -> Role:
     """The role of a parameter of which only the name is known, and those of its neighbours."""
     shape = sizes[name]
     above, _, leaf = name.rpartition(".")
-    if leaf.startswith("weight_ih"):  # the number of gates shows in what is recurrent
-        partner = sizes.get(name.replace("weight_ih", "weight_hh"))
-        if partner and len(partner) == 2 and partner[0] == shape[0]:
-            parts = rules.gates("weight_hh", partner).parts
-            return rules.matrix(shape, (0,), (1,), "joined gates" if parts else "recurrent", parts=parts)
+    if leaf.startswith("weight_ih") and len(shape) == 2:  # how many gates there are shows in what is recurrent
+        partner = sizes.get(name.replace("weight_ih", "weight_hh"), ())
+        if len(partner) == 2:
+            return rules.gates(shape, partner, above.rpartition(".")[2])
     bias = sizes.get(f"{above}.bias" if above else "bias") if leaf == "weight" else None
     return rules.by_name(name, shape, bias=bias)
