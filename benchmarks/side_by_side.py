@@ -9,7 +9,7 @@ PLAN is a text file with one run a line, the most important first: a name, then 
 Each run has the folder RUNS/NAME. A folder that is there is resumed. When the time is up, all are asked to stop, which
 writes a checkpoint. OUT gets `runs.tar.gz`, the folders without their checkpoints and pages: `samuel report --json` reads them.
 
-A small network leaves most of a GPU idle: with NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) several
+A small network leaves most of a GPU idle. With NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) several
 runs take hardly longer than one.
 """
 
