@@ -4,7 +4,7 @@
 
 PLAN is a text file with one run a line, the most important first: a name, then the words of `samuel run`:
 
-    full-optax  shift --scale 0.25 --seeds 1 --methods samuel-full --data cifar10.tar.xz --device gpu
+    full-optax  shift --scale 0.25 --seeds 1 --methods samuel-full --data cifar10.tar.xz
 
 Each run has the folder RUNS/NAME. A folder that is there is resumed. When the time is up, all are asked to stop, which
 writes a checkpoint. OUT gets `runs.tar.gz`, the folders without their checkpoints and pages: `samuel report --json` reads them.
