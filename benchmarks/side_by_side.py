@@ -7,7 +7,7 @@ PLAN is a text file with one run a line, the most important first: a name, then 
     full-optax  shift --scale 0.25 --seeds 1 --methods samuel-full --data cifar10.tar.xz
 
 Each run has the folder RUNS/NAME. A folder that is there is resumed. When the time is up, all are asked to stop, which
-writes a checkpoint. OUT gets `runs.tar.gz`, the folders without their checkpoints and pages: `samuel report --json` reads them.
+writes a checkpoint. OUT gets `runs.tar.gz`, the folders without checkpoints and pages: `samuel report` reads them.
 
 A small network leaves most of a GPU idle. With NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) several
 runs take hardly longer than one.
