@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from samuel.core.arrays import Array, at_least, constant, namespace
+from samuel.core.arrays import Array, at_least, constant, flag, namespace
 from samuel.core.options import between, candidate_rates, whole_number
 from samuel.core.weights import fractions, smallest_value
 
@@ -195,6 +195,7 @@ class RateSearch:
         slide = (state.mean - mean)[..., None] if keep.ndim > rate.ndim else state.mean - mean
         step = Step(slide=slide * keep, along=-rate, keep=keep, enter=enter + rate * 0)
 
+        shifted, retreats = flag(shifted, value), flag(retreats, value)
         restarts = shifted | retreats
         value = xp.where((retreats & (count > 0))[..., None, None], self._given_up(value, mean), value)
         state = SearchState(
@@ -283,6 +284,6 @@ def _normalised(value: Array, floor: bool = True) -> Array:
     return namespace(value).where(value > 0, at_least(scaled, smallest_value(value)), 0.0) if floor else scaled
 
 
-def _column(mask: Array | bool, array: Array) -> Array:
+def _column(mask: Array, array: Array) -> Array:
     """A mask over searches, to be broadcast along the rates."""
-    return mask if isinstance(mask, bool) or mask.ndim in (0, array.ndim) else mask[..., None]
+    return mask if mask.ndim in (0, array.ndim) else mask[..., None]

@@ -14,9 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from samuel.core.arrays import Array, beside, namespace
+from samuel.core.arrays import Array, flag, namespace
 from samuel.core.options import between, whole_number
 
 RECENT = 0.01
@@ -81,6 +79,7 @@ class ShiftDetector:
             usable: False for a gradient that is left out altogether. One that is not finite adds nothing to the means.
         """
         xp = namespace(square)
+        watching, usable = flag(watching, square), flag(usable, square)
         since = xp.astype(state.since, square.dtype)
         mean = state.square / xp.where(since > 0, since, xp.ones_like(since))
         usual = xp.where(mean > state.recent, mean, state.recent)
@@ -100,5 +99,4 @@ class ShiftDetector:
             leapt=leaps & ~shifted,
             shifts=state.shifts + xp.where(shifted, one, zero),
         )
-        usable = beside(np.asarray(usable), square) if isinstance(usable, bool) else usable
         return ShiftState(*(xp.where(usable, new, old) for new, old in zip(after, state, strict=True))), shifted

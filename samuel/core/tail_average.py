@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from samuel.core.arrays import Array, namespace
+from samuel.core.arrays import Array, flag, namespace
 from samuel.core.options import between
 
 
@@ -61,6 +61,7 @@ class TailAverage:
             usable: False where the parameters are not to be averaged in this round.
         """
         xp = namespace(state.count)
+        restarted, usable = flag(restarted, state.count), flag(usable, state.count)
         count = xp.where(restarted, 0.0, state.count + 1)
         pace = (self.power + 1) / (count + self.power + 1)
         return TailState(xp.where(usable, count, state.count), xp.where(usable, pace, 0.0))
