@@ -83,6 +83,17 @@ class Shift(Study):
     then: tuple[str, ...] = option(("airplane", "automobile", "bird", "cat", "deer"), "The classes after it.")
     batch: int = option(512, "Examples in a batch.", least=1)
     width: int = option(64, "Width of the network's first layer.", least=1)
+    stem: str = option(
+        "3x3",
+        "How the network begins: one convolution of 3x3, or as for ImageNet one of 7x7 and a pooling, which make the "
+        "image four times smaller.",
+        choices=("3x3", "7x7"),
+    )
+    augment: str = option(
+        "none",
+        "What is done to training images: nothing, or moved by up to 4 pixels and flipped at random.",
+        choices=("none", "crop-flip"),
+    )
     examples: int | None = option(None, "Use only so many examples of each class.", least=1, shown="all")
     combine: str = option(
         "sample", "How samuel-full makes a decision of its experts.", choices=("sample", "average", "best")
@@ -129,7 +140,8 @@ class Shift(Study):
 
     def network(self) -> nn.Module:
         """The network."""
-        return ResNet18(classes=len(self.first), width=self.width, dtype=self.dtype)
+        small = self.stem == "3x3"
+        return ResNet18(classes=len(self.first), width=self.width, small_images=small, dtype=self.dtype)
 
     @property
     def baselines(self) -> Mapping[tuple[str, str], float]:
@@ -157,6 +169,7 @@ class Shift(Study):
             phases=(self.rates,),
             shortest=shortest,
             base="adagrad",
+            experts_adagrad=self.experts_adagrad,
             baselines=self.baselines,
             combine=self.combine,  # pyright: ignore[reportArgumentType]
             placement=self.placement,  # pyright: ignore[reportArgumentType]
@@ -165,11 +178,14 @@ class Shift(Study):
             samuel_horizon=self.samuel_horizon,
             samuel_weight_decay=self.samuel_weight_decay,
         )
+        augment = "crop-flip" if self.augment == "crop-flip" else None
         windows = sorted({min(window, rounds - shift) for window in self.windows})
         sizes = sum(map(len, trains)), sum(map(len, tests))
         return Course(
             setup,
-            feed=lambda seed: Shifted(*(resident(one, self.batch, seed, None, stats) for one in trains), shift=shift),
+            feed=lambda seed: Shifted(
+                *(resident(one, self.batch, seed, augment, stats) for one in trains), shift=shift
+            ),
             exam=lambda step: exams[step > shift],
             measures=measures(rounds, shift, windows),
             plan={
@@ -237,6 +253,12 @@ class Digits(Shift):
         "How several networks train on one device: side by side (map) or one after another (scan).",
         choices=("map", "scan"),
     )
+
+    def check(self) -> None:
+        for name in ("stem", "augment"):
+            if name in self.changed():
+                raise BadSetting(name, f"{name} is for the photographs of shift: digits are too small for it")
+        super().check()
 
     @property
     def baselines(self) -> Mapping[tuple[str, str], float]:

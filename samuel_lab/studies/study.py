@@ -102,6 +102,12 @@ class Study(Settings):
     )
     checkpoint_seconds: float = option(60.0, "How many seconds a kill may cost; 0 saves at every measurement.", least=0)
     tensorboard: bool = option(False, "Write TensorBoard event files into the folder of the run, too.")
+    experts_adagrad: str = option(
+        "optax",
+        "The AdaGrad of the experts of samuel-full and samuel-linear: optax's, whose sum of squares begins at 0.1, or "
+        "plain, whose sum begins at 0.",
+        choices=tuple(named.EXPERTS_ADAGRAD),
+    )
     samuel_base: str = option("adam", "What the drop-in `samuel` gets its directions from.", choices=tuple(TRAITS))
     samuel_rule: str = option("samuel", "The drop-in's rule.", choices=tuple(RULES))
     samuel_horizon: bool = option(True, "Whether the drop-in is told the number of steps.")

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 import optax
 
 import samuel.jax as sj
+from samuel.core.options import one_of
 from samuel.core.rules import follow
 from samuel_lab.models import Task
 from samuel_lab.trial import optimizers, schedules
@@ -39,6 +40,9 @@ GROUPS = {
 """Names that stand for several."""
 AVERAGED = "+average"
 """What the name of a method ends with that is judged at an average."""
+EXPERTS_ADAGRAD = {"optax": 0.1 + 1e-7, "plain": 0.0}
+"""What the AdaGrad of the paper's experts adds to its sum of squares inside the root, by name. optax begins the sum at
+0.1 and adds an epsilon of 1e-7."""
 SCHEDULE_LABELS = {
     "constant": "constant",
     "cosine": "cosine",
@@ -149,6 +153,7 @@ class Setup:
         transitions: when the second and later phases start; the paper's algorithm restarts there.
         shortest: rounds in the shortest block of Algorithm 1; None for Algorithm 2.
         base: what the paper's experts and the search use.
+        experts_adagrad: which AdaGrad those experts have, of `EXPERTS_ADAGRAD`, where the base is AdaGrad.
         weight_decay: added to gradients, for every base.
         baselines: the rates of bases with schedules.
         alphas: history decays of Algorithm 2's experts.
@@ -168,6 +173,7 @@ class Setup:
     transitions: tuple[int, ...] = ()
     shortest: int | None = None
     base: str = "adagrad"
+    experts_adagrad: str = "optax"
     weight_decay: float = 0.0
     baselines: Mapping[tuple[str, str], float] = field(default_factory=lambda: schedules.BASELINES)
     alphas: tuple[float, ...] = (1.0,)
@@ -305,15 +311,39 @@ def _drop_in(setup: Setup) -> Method:
     return made._replace(label=made.label + by)
 
 
+def _experts_base(setup: Setup) -> Any:
+    """What the paper's experts get their directions from: a transformation, or for AdaGrad a function of `alpha`."""
+    if setup.base != "adagrad":
+        return optimizers.base(setup.base, setup.weight_decay)
+    one_of("experts_adagrad", setup.experts_adagrad, tuple(EXPERTS_ADAGRAD))
+    epsilon = EXPERTS_ADAGRAD[setup.experts_adagrad]
+
+    def adagrad(alpha: Any = 1.0) -> optax.GradientTransformation:
+        discounted = sj.scale_by_discounted_rss(alpha, epsilon)
+        return (
+            optax.chain(optax.add_decayed_weights(setup.weight_decay), discounted) if setup.weight_decay else discounted
+        )
+
+    return adagrad
+
+
+def _experts_base_in_words(setup: Setup) -> str:
+    label = optimizers.BASES[setup.base].label
+    if setup.base != "adagrad":
+        return label
+    return f"{label} ({EXPERTS_ADAGRAD[setup.experts_adagrad]:.3g} added to its sum of squares)"
+
+
 def _paper_linear(setup: Setup) -> Method:
-    named = setup.base in ("adagrad", "adam", "momentum", "sgd") and not setup.weight_decay
-    base = setup.base if named else optimizers.base(setup.base, setup.weight_decay)
+    base, options = _experts_base(setup), {}
+    if setup.base == "adagrad":  # which never forgets, so every block has its own
+        base, options = base(), {"base_state": "slots"}
     rates = tuple(sorted({rate for phase in setup.phases for rate in phase}))
     about = (
-        f"{_algorithm(setup)} over {optimizers.BASES[setup.base].label} with {len(rates)} learning rates, judged by "
-        "the one gradient at the decision."
+        f"{_algorithm(setup)} over {_experts_base_in_words(setup)} with {len(rates)} learning rates, judged by the one "
+        "gradient at the decision."
     )
-    return _linear("samuel-linear", about, setup, base, rates, "theorem", cover=_cover(setup), Q=setup.Q)
+    return _linear("samuel-linear", about, setup, base, rates, "theorem", cover=_cover(setup), Q=setup.Q, **options)
 
 
 def _paper_full(setup: Setup) -> Method:
@@ -322,18 +352,17 @@ def _paper_full(setup: Setup) -> Method:
     count = slots * len(setup.phases[0]) * len(setup.alphas)
     about = (
         f"{_algorithm(setup)}: {count} experts, each with a network of its own trained by "
-        f"{optimizers.BASES[setup.base].label}; the one to use is "
+        f"{_experts_base_in_words(setup)}; the one to use is "
         f"{'drawn by weight' if setup.combine == 'sample' else 'the ' + setup.combine}."
     )
 
     def trainer() -> Trainer:
-        # The same AdaGrad with one history decay and with several; optax's own begins its sum at 0.1.
-        adagrad = setup.base == "adagrad" and not setup.weight_decay
+        adagrad = setup.base == "adagrad"
         if several and not adagrad:
             raise ValueError(f"history decays (alphas) are Adagrad's; the base here is {setup.base}")
         engine = sj.Experts(
             setup.task.loss,
-            sj.scale_by_discounted_rss if adagrad else optimizers.base(setup.base, setup.weight_decay),
+            _experts_base(setup),
             setup.phases if len(setup.phases) > 1 else next(iter(setup.phases)),
             cover=_cover(setup),
             hyperparameters={"alpha": setup.alphas} if adagrad else None,
