@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -148,10 +147,8 @@ def _command(kind: type[Study]) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         out, as_json, quiet = given.pop("out"), given.pop("as_json"), given.pop("quiet")
-        # The run may be resumed from another folder.
-        paths = {key: os.path.abspath(given[key]) for key in ("data", "cache") if (given[key] or "none").lower() != "none"}
         try:
-            study = kind.read({name: value for name, value in {**given, **paths}.items() if value is not None})
+            study = kind.read({name: value for name, value in given.items() if value is not None})
         except BadSetting as error:
             raise _refused(error) from None
         _start(study, _free(f"runs/{kind.name}-1") if out is None else out, as_json, quiet)
@@ -220,10 +217,12 @@ def _start(study: Study, folder: Path, as_json: bool, quiet: bool) -> None:
         choose_device(study.device, study.deterministic)
     except BadSetting as error:
         raise _refused(error) from None
-    changed = [f"--{key.replace('_', '-')} {shlex.quote(words(value))}" for key, value in study.changed().items()]
-    command = " ".join(["samuel run", study.name, *map(_flag, changed)])
+    # The run may be resumed from another folder.
+    paths = {key: str(path.absolute()) for key in ("data", "cache") if (path := getattr(study, key)) is not None}
+    changed = {**study.changed(), **paths}
+    flags = [_flag(f"--{key.replace('_', '-')} {shlex.quote(words(value))}") for key, value in changed.items()]
     try:
-        run = Run.create(folder, study.name, study.as_json(), command)
+        run = Run.create(folder, study.name, study.as_json() | paths, " ".join(["samuel run", study.name, *flags]))
     except RunError as error:
         fail(str(error), BAD_INPUT)
     _carry_out(run, study, as_json, quiet, fresh=True)
