@@ -40,8 +40,8 @@ from samuel_lab.models import Task
 from samuel_lab.studies.catalogue import study_of
 from samuel_lab.studies.settings import BadSetting
 from samuel_lab.trial import methods, optimizers
-from samuel_lab.trial.trainers import Batch, Search, Single, Trainer
 from samuel_lab.trial.experiment import Experiment, Feed
+from samuel_lab.trial.trainers import Batch, Search, Single, Trainer
 
 OFFLINE = ("cifar10", "sst2", "imagenet", "digits-offline")
 STUDIES = ("digits", "shift", *OFFLINE)

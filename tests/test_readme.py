@@ -12,12 +12,14 @@ from samuel_lab.report.summary import ordinal
 from samuel_lab.trial.methods import expand
 from samuel_lab.trial.schedules import BASELINES
 
+ADAM, MUON = "samuel-adam (one search)", "samuel (one search)"
+
 ROOT = Path(__file__).parents[1]
 ROWS = {
-    "SAMUEL over Adam": "samuel",
-    "SAMUEL over Adam, rule `patient`": "samuel (patient)",
-    "SAMUEL over Muon": "samuel (muon)",
-    "SAMUEL over Muon, rule `patient`": "samuel (muon, patient)",
+    "SAMUEL over Adam": ADAM,
+    "SAMUEL over Adam, rule `patient`": "samuel-adam (one search, patient)",
+    "SAMUEL over Muon": MUON,
+    "SAMUEL over Muon, rule `patient`": "samuel (one search, patient)",
     "SAMUEL, the paper's Algorithm 1 fed with one gradient a round": "samuel-linear",
     "SAMUEL, the paper's Algorithm 2, five networks": "samuel-full",
     "SAMUEL, the paper's Algorithm 2, one gradient a step": "samuel-linear",
@@ -114,7 +116,7 @@ def plain(cell):
 def check_bold(name, key, table):
     """Bold in a column, labels and cells: the best, and what is within a deviation of SAMUEL's seeds over Adam."""
     means = {label: mean_of(name, key, label) for label, cell in table if cell}
-    level = max(means.values()) - (results(name)["samuel"]["values"][key]["deviation"] or 0)
+    level = max(means.values()) - (results(name)[ADAM]["values"][key]["deviation"] or 0)
     assert {label for label, cell in table if "**" in cell} == {label for label in means if means[label] >= level}
 
 
@@ -197,25 +199,25 @@ def test_what_the_first_screen_says_of_the_shift():
     first = {method: mean(full, method, "window_100") for method in full}
     baselines = [method for method in full if not method.startswith("samuel")]
     after = {method: mean(quarter, method, "best_after") for method in quarter}
-    ours = after["samuel"]
+    ours = after[ADAM]
     place = 1 + sum(value > ours for value in after.values())
     searched = [len(quarter[method]["values"]["best_after"]["seeds"]) for method in SEARCHED]
     peers = [method for method in expand(["peers"]) if method in quarter]
     assert len(peers) == 6
-    muon = "samuel (muon)"
+    muon = MUON
     over_muon = {key: mean(quarter, muon, key) for key in SHIFT}
     control = {key: over_muon[key] - mean(quarter, "muonw/linear@0.01+average", key) for key in SHIFT}
     readme, about = ((ROOT / name).read_text() for name in ("README.md", "results/README.md"))
     others = TWELVE | SEARCHED | set(peers)
     nearest = {key: max(mean(quarter, method, key) for method in others) for key in SHIFT}
     for said in (
-        f"{first['samuel']:.0f} % in the first 100 rounds after the shift, where the best of four baselines has "
+        f"{first[ADAM]:.0f} % in the first 100 rounds after the shift, where the best of four baselines has "
         f"{max(first[method] for method in baselines):.0f} %",
         f"in the best accuracy after the shift D-Adapt AdamW is {after['dadapt-adamw'] - ours:.1f} points ahead",
         f"with {over_muon['best_after']:.1f} % at best after the shift, where the best of all these has "
         f"{nearest['best_after']:.1f} %, and with {over_muon['window_100']:.1f} % in the first 100 rounds, "
         f"where the best of them has {nearest['window_100']:.1f} %, a deviation less",
-        f"Over Adam the first 100 rounds have {mean(quarter, 'samuel', 'window_100'):.1f} %",
+        f"Over Adam the first 100 rounds have {mean(quarter, ADAM, 'window_100'):.1f} %",
         "(one rate, one seed) SAMUEL over Muon is ahead in four columns, by "
         f"{control['window_100']:.1f}, {control['window_500']:.1f}, {control['window_1000']:.1f} and "
         f"{control['best_after']:.1f} points, and {-control['best_before']:.1f} behind in the best before the shift",
@@ -234,12 +236,10 @@ def test_what_the_first_screen_says_of_the_shift():
     assert max(TWELVE | SEARCHED, key=after.get) == "adam/constant@0.003"
     assert len(baselines) == 4
     for key in SHIFT:
-        assert all(mean(full, method, key) < mean(full, "samuel", key) for method in baselines)
-        assert all(mean(quarter, method, key) < mean(quarter, "samuel", key) for method in TWELVE | SEARCHED)
+        assert all(mean(full, method, key) < mean(full, ADAM, key) for method in baselines)
+        assert all(mean(quarter, method, key) < mean(quarter, ADAM, key) for method in TWELVE | SEARCHED)
         assert nearest[key] < over_muon[key]
-    over_adam = [
-        (key, peer) for key in SHIFT for peer in peers if mean(quarter, peer, key) > mean(quarter, "samuel", key)
-    ]
+    over_adam = [(key, peer) for key in SHIFT for peer in peers if mean(quarter, peer, key) > mean(quarter, ADAM, key)]
     assert over_adam == [("best_after", "dadapt-adamw")]
 
 
@@ -249,22 +249,22 @@ def test_what_the_first_screen_says_of_runs_without_a_shift():
         for name in ("imagenette", "sst2", "cifar10_25_epochs")
     )
     adamw = [imagenette[f"adamw/linear@{rate}+average"] for rate in ("0.001", "0.003", "0.01")]
-    muon, searched = "samuel (muon)", "muonw/linear@0.01+average"
-    gains = [study[muon] - study["samuel"] for study in (cifar10, imagenette, sst2)]
+    muon, searched = MUON, "muonw/linear@0.01+average"
+    gains = [study[muon] - study[ADAM] for study in (cifar10, imagenette, sst2)]
     behind = [study[searched] - study[muon] for study in (cifar10, imagenette)]
     peers = [peer for peer in expand(["peers"]) if peer in cifar10]
     best = max(peers, key=imagenette.get)
     assert best == "schedule-free"
     readme = (ROOT / "README.md").read_text()
     for said in (
-        f"CIFAR-10 ends at {cifar10[muon]:.1f} % over Muon and {cifar10['samuel']:.1f} % over Adam, where the best of "
+        f"CIFAR-10 ends at {cifar10[muon]:.1f} % over Muon and {cifar10[ADAM]:.1f} % over Adam, where the best of "
         f"125 step schedules has {cifar10['search:best']:.1f} % and the best method without a rate "
         f"{max(cifar10[peer] for peer in peers):.1f} %",
         f"ends at {imagenette[muon]:.1f} % over Muon; the best of 125 schedules has {imagenette['search:best']:.1f} %, "
         f"the best method without a rate or a schedule, Schedule-Free AdamW, {imagenette[best]:.1f} %",
-        f"SST-2 (an LSTM) ends at {sst2[muon]:.1f} % over Muon and {sst2['samuel']:.1f} % over Adam; the best of 125 "
+        f"SST-2 (an LSTM) ends at {sst2[muon]:.1f} % over Muon and {sst2[ADAM]:.1f} % over Adam; the best of 125 "
         f"schedules has {sst2['search:best']:.1f} %",
-        f"ends at {imagenette['samuel']:.1f} %, below plain Adam with warm-up and cosine at the usual 0.001 "
+        f"ends at {imagenette[ADAM]:.1f} %, below plain Adam with warm-up and cosine at the usual 0.001 "
         f"({imagenette['adam/warmup-cosine']:.1f} %)",
         f"So does Muon at 0.01 on CIFAR-10, by {behind[0]:.1f} points",
         f"Over Muon SAMUEL gains {gains[0]:.1f}, {gains[1]:.1f} and {gains[2]:.1f} points",
@@ -273,9 +273,9 @@ def test_what_the_first_screen_says_of_runs_without_a_shift():
         "SAMUEL over Adam, and below Schedule-Free AdamW and SAMUEL over Muon",
     ):
         assert said in readme
-    assert imagenette["samuel"] < min(adamw)
+    assert imagenette[ADAM] < min(adamw)
     assert max(adamw) < imagenette["schedule-free"] < imagenette[muon]
-    assert all(sst2[peer] < sst2["samuel"] < sst2[muon] for peer in peers)
+    assert all(sst2[peer] < sst2[ADAM] < sst2[muon] for peer in peers)
 
 
 def test_what_is_said_of_muon_in_short_runs():
@@ -349,11 +349,11 @@ def test_what_is_said_of_the_best_schedules_of_sst2():
     again = f"{100 * sum(ends) / len(ends):.1f} % on average"
     assert f"trained again with two other seeds each, end at {again}" in readme
     assert f"have {100 * min(ends):.1f} to {100 * max(ends):.1f} % with seeds 1 and 2, {again}" in about
-    ours, theirs = (mean(results("sst2"), method, "best_accuracy") for method in ("samuel (muon)", "search:best"))
+    ours, theirs = (mean(results("sst2"), method, "best_accuracy") for method in (MUON, "search:best"))
     assert (
         f"the runs over Muon have {ours:.1f} % on average, and the best of the 125 schedules {theirs:.1f} %.)" in readme
     )
-    of_seeds = [100 * end for end in results("sst2")["samuel (muon)"]["values"]["last_accuracy"]["seeds"]]
+    of_seeds = [100 * end for end in results("sst2")[MUON]["values"]["last_accuracy"]["seeds"]]
     level = f"SAMUEL over Muon has {sum(of_seeds[1:]) / 2:.1f} %"
     assert f"With these two seeds {level}; it is behind with the first." in readme
     assert f"{level} with those two seeds and {of_seeds[0]:.1f} % with seed 0" in about
@@ -396,7 +396,7 @@ def test_the_table_of_offline_studies():
 
 
 def test_the_table_of_the_twelve_baselines():
-    rows = {row["label"]: row for method, row in results("shift_quarter").items() if method in TWELVE | {"samuel"}}
+    rows = {row["label"]: row for method, row in results("shift_quarter").items() if method in TWELVE | {ADAM}}
     table = table_after("## The 12 baselines", "results/README.md")
     assert {label for label, _ in table} == set(rows)
     for label, cells in table:
@@ -414,7 +414,7 @@ def test_the_picture_of_the_searches_is_that_of_the_files():
 def test_what_is_said_of_the_picture_of_the_searches():
     for name, above in (("cifar10_25_epochs", 0), ("imagenette", 0), ("sst2", 11)):
         (study,) = json.loads((ROOT / "results" / f"{name}.json").read_text())["studies"]
-        ours = results(name)["samuel (muon)"]["values"]["last_accuracy"]["mean"]
+        ours = results(name)[MUON]["values"]["last_accuracy"]["mean"]
         assert sum(value > ours for value in study["search"]["last_accuracy"]) == above, name
     assert "on SST-2 too, where it is below 11 of the dots" in (ROOT / "README.md").read_text()
 

@@ -236,9 +236,7 @@ def _flag(text: str) -> str:
     return f"--no-{name[2:]}" if value == "no" else text
 
 
-def _carry_out(
-    run: Run, study: Study, as_json: bool, quiet: bool, repair: bool = False, fresh: bool = False
-) -> None:
+def _carry_out(run: Run, study: Study, as_json: bool, quiet: bool, repair: bool = False, fresh: bool = False) -> None:
     """Train what is left of a run, print its results and write its report.
 
     A run that is `fresh`, and that fails before there is a plan, leaves nothing behind: it would fail again.
@@ -364,7 +362,9 @@ class Display:
         self.all = self.bars.add_task("trials", total=self.trials, completed=done, facts="")
         self.one = self.bars.add_task("", total=experiment.plan["rounds"], facts="compiling")
         if not self.quiet and not self.console.is_terminal:
-            self.console.print(f"{experiment.plan['title']}: {self.trials} trials of {experiment.plan['rounds']} steps.")
+            self.console.print(
+                f"{experiment.plan['title']}: {self.trials} trials of {experiment.plan['rounds']} steps."
+            )
 
     def moment(self, moment: Moment) -> None:
         """Tell how training goes."""

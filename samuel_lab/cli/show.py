@@ -115,7 +115,9 @@ def list_command(
     table.add_row("peers", "all of the following")
     for peer in optimizers.PEERS.values():
         table.add_row(f"  {peer.name}", f"{peer.label}: {peer.about}")
-    table.add_row("BASE/SCHEDULE", "with or without @RATE, such as adam/cosine@0.003; +average evaluates SAMUEL's average")
+    table.add_row(
+        "BASE/SCHEDULE", "with or without @RATE, such as adam/cosine@0.003; +average evaluates SAMUEL's average"
+    )
     console.print(table)
     table = _table("Bases and schedules", "name", "what it is")
     for base in optimizers.BASES.values():

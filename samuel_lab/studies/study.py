@@ -1,9 +1,9 @@
 """What a study is: settings that say what to train, and the trials that follow from them.
 
 A study is a frozen dataclass of settings. `prepare` opens the data and gives an `Experiment` with its plan and trials;
-`samuel_lab.execution` trains them, and keeps everything in the folder of a run. Methods read settings from the study
-itself, so a new setting is one field here and one use there. To add one, derive from `Study` (or from `Shift` or `Offline`, which have the
-paper's two protocols), and name it in `samuel_lab.studies.catalogue`.
+`samuel_lab.execution` trains them and keeps everything in the folder of a run. Methods read settings from the study, so
+a new setting is one field here and one use there. To add a study, derive from `Study` (or from `Shift` or `Offline`,
+the paper's two protocols), and name it in `samuel_lab.studies.catalogue`.
 """
 
 from __future__ import annotations

@@ -208,9 +208,7 @@ def _drop_in(name: str, experiment: Experiment) -> Trainer:
     about += "." if decay is None else f", weight decay {decay:g}."
     made = drop_in.drop_in(base, experiment.steps if given else None, decay)
     if experiment.settings.weight_decay:
-        made["optimizer"] = optax.chain(
-            optax.add_decayed_weights(experiment.settings.weight_decay), made["optimizer"]
-        )
+        made["optimizer"] = optax.chain(optax.add_decayed_weights(experiment.settings.weight_decay), made["optimizer"])
     return Single(experiment.task, **made, name=name, label=label, group="samuel", about=about)
 
 

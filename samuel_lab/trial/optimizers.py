@@ -208,7 +208,9 @@ def base(name: str, weight_decay: float = 0.0) -> optax.GradientTransformationEx
     if not 0 <= weight_decay < float("inf"):
         raise ValueError(f"weight_decay must be at least 0, got {weight_decay!r}")
     made = BASES[name].make()
-    return optax.with_extra_args_support(optax.chain(optax.add_decayed_weights(weight_decay), made) if weight_decay else made)
+    return optax.with_extra_args_support(
+        optax.chain(optax.add_decayed_weights(weight_decay), made) if weight_decay else made
+    )
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,9 @@ def _warmup_cosine(rate: float, steps: int) -> optax.Schedule:
 
 def _cosine_restarts(rate: float, steps: int) -> optax.Schedule:
     first = math.ceil(steps / 15)  # 1 + 2 + 4 + 8 parts; rounded up, so that no period starts just before the end
-    periods = [{"init_value": rate, "peak_value": rate, "warmup_steps": 0, "decay_steps": first * 2**n} for n in range(5)]
+    periods = [
+        {"init_value": rate, "peak_value": rate, "warmup_steps": 0, "decay_steps": first * 2**n} for n in range(5)
+    ]
     return optax.sgdr_schedule(periods)
 
 
@@ -46,8 +48,14 @@ SCHEDULES: dict[str, tuple[Callable[[float, int], optax.Schedule], str]] = {
         lambda rate, steps: optax.exponential_decay(rate, _share(3000, steps), 0.5),
         "{rate:g}, halved every {half_life} steps",
     ),
-    "linear": (lambda rate, steps: optax.linear_schedule(rate, 0.0, steps), "linear from {rate:g} to 0 over {steps} steps"),
-    "cosine-restarts": (_cosine_restarts, "four periods of a cosine from {rate:g} to 0, each twice as long as the last"),
+    "linear": (
+        lambda rate, steps: optax.linear_schedule(rate, 0.0, steps),
+        "linear from {rate:g} to 0 over {steps} steps",
+    ),
+    "cosine-restarts": (
+        _cosine_restarts,
+        "four cosines from {rate:g} to 0, each twice as long as the last",
+    ),
     "increasing": (
         lambda rate, steps: optax.exponential_decay(rate, steps, 100.0),
         "growing from {rate:g} to 100 times as much over {steps} steps",
