@@ -114,6 +114,8 @@ def train(
     told = partial(_tell, tell, trial, number)
 
     def save() -> None:
+        if step == checkpoints.latest:  # asked to stop right after a resume or a save
+            return
         run.metrics.sync()
         size = run.metrics.size
         sums = total if since else _no_loss(trainer, step)
