@@ -166,6 +166,16 @@ def beside(table: np.ndarray, like: Array) -> Array:
     return _on_device(table, like, None)
 
 
+def flag(value: Any, like: Array) -> Array:
+    """A truth value as an array of the library and device of another; arrays are left as they are.
+
+    >>> import numpy as np
+    >>> flag(True, np.zeros(3))
+    array(True)
+    """
+    return beside(np.asarray(value), like) if isinstance(value, bool) else value
+
+
 _tables: dict[Any, Any] = {}
 """Tables that torch has on a device: copying one there again would make the host wait for the device."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+from samuel.core.arrays import is_traced
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -25,3 +28,73 @@ def refuse_blind_sampling(combine: str, feedback: str) -> None:
             f"combine='sample' needs feedback='full', got {feedback!r}: measured by one gradient at the sampled "
             "point, the expert that was drawn always has gain 0 and the others have the wrong sign on average"
         )
+
+
+def number(value: Any) -> float | None:
+    """A value as one of Python's numbers; None if it is none, or a truth value, or not known yet (traced).
+
+    >>> import numpy as np
+    >>> number(np.float32(0.5)), number(True), number("1")
+    (0.5, None, None)
+    """
+    if isinstance(value, int | float):
+        return None if isinstance(value, bool) else value
+    if is_traced(value):
+        return None
+    is_real = any(kind in str(getattr(value, "dtype", "")) for kind in ("int", "float"))
+    return float(value) if is_real and value.ndim == 0 else None
+
+
+def between(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
+    """An error unless the value of an option is a number between two others; a traced one is taken on trust.
+
+    >>> between("lag", 1.5, 0.0, 1.0, low_included=True)
+    Traceback (most recent call last):
+        ...
+    ValueError: lag must be a number at least 0 and below 1, got 1.5
+    """
+    if is_traced(value):
+        return
+    found = number(value)
+    if found is None or not (low < found or (low_included and found == low)) or not found < high:
+        edge = "at least" if low_included else "above"
+        below = "" if high == math.inf else f" and below {high:g}"
+        finite = "finite number" if high == math.inf else "number"
+        least = "" if low == -math.inf else f" {edge} {low:g}"
+        raise ValueError(f"{name} must be a {finite}{least}{below}, got {value!r}")
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """A whole number of at least `least`, as one of Python's; an error for anything else.
+
+    >>> whole_number("steps", 0, least=1)
+    Traceback (most recent call last):
+        ...
+    ValueError: steps must be a whole number of at least 1, got 0
+    """
+    found = number(value)
+    if found is None or found < least or found != int(found):
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(found)
+
+
+def candidate_rates(learning_rates: Any) -> tuple[float, ...]:
+    """Candidate learning rates, smallest first; an error if they are not distinct, positive and finite.
+
+    >>> candidate_rates([1.0, 0.1])
+    (0.1, 1.0)
+    """
+    try:
+        rates = tuple(float(rate) for rate in learning_rates)
+    except (TypeError, ValueError):
+        raise ValueError(f"learning_rates must be a list of numbers, got {learning_rates!r}") from None
+    if not rates:
+        raise ValueError("learning_rates is empty; give at least one rate, or leave it out for the usual ones")
+    for rate in rates:
+        if not 0 < rate < math.inf:
+            raise ValueError(f"a learning rate must be positive and finite, got {rate!r} among {rates}")
+        if not 1e-30 <= rate <= 1e30:
+            raise ValueError(f"a learning rate must be from 1e-30 to 1e30 for single precision, got {rate!r}")
+    if len(set(rates)) < len(rates):
+        raise ValueError(f"learning_rates must differ from each other, got {rates}")
+    return tuple(sorted(rates))

@@ -19,17 +19,21 @@ class DiscountedRssState(NamedTuple):
     sum_of_squares: Any
 
 
-def scale_by_discounted_rss(alpha: float | jax.Array = 1.0) -> optax.GradientTransformation:
+def scale_by_discounted_rss(
+    alpha: float | jax.Array = 1.0, epsilon: float | jax.Array = 0.0
+) -> optax.GradientTransformation:
     """Divide gradients by the root of their squares' discounted sum: Adagrad that forgets.
 
-        s <- alpha s + g^2,        direction = g / sqrt(s)        (0 where nothing but zeros was seen)
+        s <- alpha s + g^2,        direction = g / sqrt(epsilon + s)        (0 where the root is 0)
 
-    With `alpha = 1` this is Adagrad. No epsilon: multiplying all losses by a constant changes no direction, as long as
-    single precision can hold the squares of gradients (of sizes from about 1e-19 to 1e19). The paper's Algorithm 2 runs
-    it with several `alpha` at once ("history decays").
+    With `alpha = 1` this is Adagrad; with `epsilon = 0.1` as well, optax's `scale_by_rss` (whose sum begins at 0.1) but
+    for its own epsilon of 1e-7. The first direction without an epsilon is the gradient's sign. Without one, multiplying
+    all losses by a constant changes no direction, as long as single precision can hold the squares of gradients (of
+    sizes from about 1e-19 to 1e19). The paper's Algorithm 2 runs it with several `alpha` at once ("history decays").
 
     Args:
         alpha: what the past is multiplied with in every step, above 0 and up to 1.
+        epsilon: what is added to the sum inside the root, at least 0; it does not fade.
 
     >>> import jax.numpy as jnp
     >>> base = scale_by_discounted_rss(0.5)
@@ -37,9 +41,14 @@ def scale_by_discounted_rss(alpha: float | jax.Array = 1.0) -> optax.GradientTra
     >>> direction, state = base.update(jnp.array([3.0, 0.0]), state)
     >>> direction.tolist()
     [1.0, 0.0]
+    >>> direction, _ = scale_by_discounted_rss(epsilon=16.0).update(jnp.array([3.0, 0.0]), base.init(jnp.zeros(2)))
+    >>> round(direction[0].item(), 4)  # 3 / sqrt(16 + 9)
+    0.6
     """
     if not is_traced(alpha) and not 0 < float(alpha) <= 1:
         raise ValueError(f"alpha must be above 0 and at most 1, got {alpha!r}")
+    if not is_traced(epsilon) and not 0 <= float(epsilon) < float("inf"):
+        raise ValueError(f"epsilon must be at least 0 and finite, got {epsilon!r}")
 
     def init(params: optax.Params) -> DiscountedRssState:
         return DiscountedRssState(jax.tree.map(jnp.zeros_like, params))
@@ -49,7 +58,8 @@ def scale_by_discounted_rss(alpha: float | jax.Array = 1.0) -> optax.GradientTra
         sums = jax.tree.map(lambda s, g: (alpha * s + g * g).astype(s.dtype), state.sum_of_squares, updates)
 
         def direction(g: jax.Array, s: jax.Array) -> jax.Array:
-            return jnp.where(s > 0, g * jax.lax.rsqrt(jnp.where(s > 0, s, 1.0)), 0.0).astype(g.dtype)
+            raised = s + epsilon
+            return jnp.where(raised > 0, g * jax.lax.rsqrt(jnp.where(raised > 0, raised, 1.0)), 0.0).astype(g.dtype)
 
         return jax.tree.map(direction, updates, sums), DiscountedRssState(sums)
 

@@ -79,6 +79,8 @@ class Offline(Study):
             )
         if len(set(self.rates)) < len(self.rates):
             raise BadSetting("rates", f"rates must differ from each other, got {self.rates}")
+        if self.base != "adagrad" and "experts_adagrad" in self.changed():
+            raise BadSetting("experts_adagrad", f"experts_adagrad is AdaGrad's, and the base here is {self.base}")
         for name in filter(named.is_search, self.method_names()):
             unknown = [rate for rate in named.first_rates(name) if rate not in self.rates]
             if unknown:

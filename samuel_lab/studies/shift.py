@@ -70,6 +70,17 @@ class Shift(Study):
     then: tuple[str, ...] = option(("airplane", "automobile", "bird", "cat", "deer"), "The classes after it.")
     batch: int = option(512, "Examples in a batch.", least=1)
     width: int = option(64, "Width of the network's first layer.", least=1)
+    stem: str = option(
+        "3x3",
+        "How the network begins: one convolution of 3x3, or as for ImageNet one of 7x7 and a pooling, which make the "
+        "image four times smaller.",
+        choices=("3x3", "7x7"),
+    )
+    augment: str = option(
+        "none",
+        "What is done to training images: nothing, or moved by up to 4 pixels and flipped at random.",
+        choices=("none", "crop-flip"),
+    )
     examples: int | None = option(None, "Use only so many examples of each class.", least=1, shown="all")
     combine: str = option(
         "sample", "How samuel-full makes a decision of its experts.", choices=("sample", "average", "best")
@@ -116,7 +127,8 @@ class Shift(Study):
 
     def network(self) -> nn.Module:
         """The network."""
-        return ResNet18(classes=len(self.first), width=self.width, dtype=self.dtype)
+        small = self.stem == "3x3"
+        return ResNet18(classes=len(self.first), width=self.width, small_images=small, dtype=self.dtype)
 
     def experiment(self, tell: TellData) -> Experiment:
         dataset = self.dataset(tell)
@@ -133,6 +145,7 @@ class Shift(Study):
         stats = stats_of(trains[0])
         exams = [Exam(split, EXAM_BATCH, *stats) for split in tests]
         task = Task(self.network(), np.zeros((1, *train.inputs.shape[1:]), np.float32), len(self.first))
+        augment = "crop-flip" if self.augment == "crop-flip" else None
         windows = sorted({min(window, rounds - shift) for window in self.windows})
         sizes = sum(map(len, trains)), sum(map(len, tests))
         return Experiment(
@@ -142,7 +155,9 @@ class Shift(Study):
             phases=(self.rates,),
             shortest=shortest,
             measures=measures(rounds, shift, windows),
-            feed=lambda seed: Shifted(*(resident(one, self.batch, seed, None, stats) for one in trains), shift=shift),
+            feed=lambda seed: Shifted(
+                *(resident(one, self.batch, seed, augment, stats) for one in trains), shift=shift
+            ),
             exam=lambda step: exams[step > shift],
             plan={
                 "about": self._about(rounds, shift),
@@ -204,6 +219,12 @@ class Digits(Shift):
     batch: int = changed(Shift, "batch", 64)
     width: int = changed(Shift, "width", 16)
     placement: str = changed(Study, "placement", "map")
+
+    def check(self) -> None:
+        for name in ("stem", "augment"):
+            if name in self.changed():
+                raise BadSetting(name, f"{name} is for the photographs of shift: digits are too small for it")
+        super().check()
 
     @property
     def baselines(self) -> Mapping[tuple[str, str], float]:

@@ -78,6 +78,12 @@ class Study(Settings):
     )
     checkpoint_seconds: float = option(60.0, "How many seconds a kill may cost; 0 saves at every measurement.", least=0)
     tensorboard: bool = option(False, "Write TensorBoard event files into the folder of the run, too.")
+    experts_adagrad: str = option(
+        "optax",
+        "The AdaGrad of the experts of samuel-full and samuel-linear: optax's, whose sum of squares begins at 0.1, or "
+        "plain, whose sum begins at 0.",
+        choices=tuple(named.EXPERTS_ADAGRAD),
+    )
     samuel_weight_decay: float | None = option(
         None,
         "Decoupled weight decay of the drop-in: its matrices shrink by this times its learning rate in every step.",

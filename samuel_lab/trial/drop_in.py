@@ -46,19 +46,29 @@ def drop_in(base: str, steps: int | None, weight_decay: float | None) -> dict[st
     }
 
 
-def paper(base: Any, rates: tuple[float, ...], steps: int, cover: Any, etas: int | None) -> dict[str, Any]:
+def paper(
+    base: optax.GradientTransformation,
+    forgets: bool,
+    rates: tuple[float, ...],
+    steps: int,
+    cover: Any,
+    etas: int | None,
+) -> dict[str, Any]:
     """The paper's algorithm with one gradient a step, as arguments of `Single`.
 
     Args:
-        base: what gives directions: the name of a base or an optax transformation.
+        base: what gives directions.
+        forgets: whether the base forgets the past, so that all blocks can share its state.
         rates: candidate learning rates.
         steps: length of the run.
         cover: when experts restart: `samuel.jax.Geometric` or `samuel.jax.Chosen`.
         etas: number of step sizes of the weights.
     """
-    plan = follow("theorem", rates, base=base if isinstance(base, str) else None, cover=cover, Q=etas)
+    options: dict[str, Any] = {"cover": cover, "Q": etas}
+    options |= {} if forgets else {"base_state": "slots"}
+    plan = follow("theorem", rates, **options)
     return {
-        "optimizer": sj.samuel(base, rates, rule="theorem", cover=cover, Q=etas),
+        "optimizer": sj.samuel(base, rates, rule="theorem", **options),
         "facts": _facts,
         "levels": levels(cover, steps, plan.slots),
         "rates": tuple(plan.learning_rates),

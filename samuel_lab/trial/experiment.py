@@ -23,6 +23,7 @@ class MethodSettings(Protocol):
 
     Attributes:
         base: the base of the paper's experts and of the search.
+        experts_adagrad: which AdaGrad those experts have, where the base is AdaGrad.
         weight_decay: added to gradients, for every base.
         baselines: the learning rates of bases with schedules, where a name gives none.
         etas: number of step sizes of the paper's weights; None for as many as the run needs.
@@ -33,6 +34,8 @@ class MethodSettings(Protocol):
 
     @property
     def base(self) -> str: ...
+    @property
+    def experts_adagrad(self) -> str: ...
     @property
     def weight_decay(self) -> float: ...
     @property

@@ -25,7 +25,7 @@ import optax
 
 import samuel.jax as sj
 from samuel_lab.trial import drop_in, optimizers, schedules
-from samuel_lab.trial.experiment import Experiment
+from samuel_lab.trial.experiment import Experiment, MethodSettings
 from samuel_lab.trial.trainers import Population, Search, Single, Trainer
 
 DROP_INS = {
@@ -43,6 +43,9 @@ GROUPS = {
 """Names that stand for several."""
 AVERAGED = "+average"
 """The ending of the name of a method that is evaluated at an average."""
+EXPERTS_ADAGRAD = {"optax": 0.1 + 1e-7, "plain": 0.0}
+"""What the AdaGrad of the paper's experts adds to its sum of squares inside the root, by name. optax begins the sum at
+0.1 and adds an epsilon of 1e-7."""
 SCHEDULE_LABELS = {"warmup-cosine": "warm-up cosine", "cosine-restarts": "cosine with restarts"}
 
 
@@ -212,16 +215,38 @@ def _drop_in(name: str, experiment: Experiment) -> Trainer:
     return Single(experiment.task, **made, name=name, label=label, group="samuel", about=about)
 
 
+def _experts_base(settings: MethodSettings) -> Any:
+    """The base of the paper's experts: a transformation, or for AdaGrad a function of `alpha`."""
+    if settings.base != "adagrad":
+        return optimizers.base(settings.base, settings.weight_decay)
+    epsilon, decay = EXPERTS_ADAGRAD[settings.experts_adagrad], settings.weight_decay
+
+    def adagrad(alpha: Any = 1.0) -> optax.GradientTransformation:
+        discounted = sj.scale_by_discounted_rss(alpha, epsilon)
+        return optax.chain(optax.add_decayed_weights(decay), discounted) if decay else discounted
+
+    return adagrad
+
+
+def _experts_base_in_words(settings: MethodSettings) -> str:
+    label = optimizers.BASES[settings.base].label
+    if settings.base != "adagrad":
+        return label
+    return f"{label} ({EXPERTS_ADAGRAD[settings.experts_adagrad]:.3g} added to its sum of squares)"
+
+
 def _paper_linear(experiment: Experiment) -> Trainer:
-    settings = experiment.settings
-    plain = settings.base in ("adagrad", "adam", "momentum", "sgd") and not settings.weight_decay
-    base = settings.base if plain else optimizers.base(settings.base, settings.weight_decay)
+    settings, base = experiment.settings, _experts_base(experiment.settings)
+    forgets = settings.base != "adagrad"
     rates = tuple(sorted({rate for phase in experiment.phases for rate in phase}))
     about = (
-        f"{_algorithm(experiment)} over {optimizers.BASES[settings.base].label} with {len(rates)} learning rates, "
-        "from one gradient a step, at the decision."
+        f"{_algorithm(experiment)} over {_experts_base_in_words(settings)} with {len(rates)} learning rates, from one "
+        "gradient a step, at the decision."
     )
-    name, made = "samuel-linear", drop_in.paper(base, rates, experiment.steps, _cover(experiment), settings.etas)
+    made = drop_in.paper(
+        base if forgets else base(), forgets, rates, experiment.steps, _cover(experiment), settings.etas
+    )
+    name = "samuel-linear"
     return Single(experiment.task, **made, name=name, label=PAPERS[name], group="samuel", about=about)
 
 
@@ -231,16 +256,15 @@ def _paper_full(experiment: Experiment) -> Trainer:
     slots = cover.slots(experiment.steps)
     about = (
         f"{_algorithm(experiment)}: {slots * len(experiment.phases[0]) * len(alphas)} experts, each with a network of "
-        f"its own trained by {optimizers.BASES[settings.base].label}; the one to use is "
+        f"its own trained by {_experts_base_in_words(settings)}; the one to use is "
         f"{'drawn by weight' if settings.combine == 'sample' else 'the ' + settings.combine}."
     )
-    # The same AdaGrad with one history decay and with several; optax's own begins its sum at 0.1.
-    adagrad = settings.base == "adagrad" and not settings.weight_decay
+    adagrad = settings.base == "adagrad"
     if alphas != (1.0,) and not adagrad:
         raise ValueError(f"history decays (alphas) are Adagrad's; the base here is {settings.base}")
     engine = sj.Experts(
         experiment.task.loss,
-        sj.scale_by_discounted_rss if adagrad else optimizers.base(settings.base, settings.weight_decay),
+        _experts_base(settings),
         experiment.phases if len(experiment.phases) > 1 else experiment.phases[0],
         cover=cover,
         hyperparameters={"alpha": alphas} if adagrad else None,

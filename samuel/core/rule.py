@@ -1,0 +1,291 @@
+"""The rule by which SAMUEL sets learning rates while a network trains, whatever holds the parameters.
+
+A step asks the holder of the parameters for a few dot products and gives back scalars:
+
+    dots, squares = <g, s>, <g, l>, <g, g>                                   of every search; no host sync
+    moves         = rule.advance(state, dots, squares)
+    d             = direction of the base for the gradient times moves.gradient
+    parameters   += slide * s + along * d + back * l                         one pass, with the next three lines
+    s, l          = keep * s + enter * d, lag * (keep * l + enter * d)       both 0 where moves.restart
+    parameters   -= weight decay (in `keep`)
+    average      += pace * (parameters - average)
+
+It puts together one search for each group of parameters (`samuel.core.rate_search`), one shift detector on the whole
+gradient (`samuel.core.shift`), which restarts all searches, and the tail average (`samuel.core.tail_average`).
+
+**Schedule.** Told the number of steps, rates fall linearly to 0 at their end; not told, as `1 / sqrt(1 + t / 256)`. A
+run that goes on past its end keeps the last rate. After a shift the fall begins anew, towards the same end.
+
+**Guard.** A gradient that is not finite, or whose square is 10,000 times the largest so far and points back where the
+last steps came from, is left out: nothing moves. If that happens twice in a row, or at once where the gradient blew
+up, the last steps are undone as far as the lag remembers them, and rates above a quarter of the mean are given up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from samuel.core.arrays import Array, constant, is_traced, namespace
+from samuel.core.options import between, one_of, whole_number
+from samuel.core.rate_search import RateSearch, SearchState
+from samuel.core.shift import ShiftDetector, ShiftState
+from samuel.core.tail_average import TailAverage, TailState
+
+COOLING = 256
+"""Not told the steps, rates have fallen to `1 / sqrt(2)` after this many rounds."""
+LATE = 0.05
+"""In this last part of a run whose end is known, no shift is detected."""
+BLOW_UP = 1e4
+"""A squared norm of this many times the largest so far is a blow-up, if going back would help."""
+GROWTH = 2.0
+"""The largest so far grows at most by this factor a round, so that a slow blow-up is noticed, too."""
+RAMP = 0.1
+"""After `extend`, the schedule is reached in this part of the steps that are left."""
+ON_SHIFT = ("restart", "ignore")
+
+OPTIONS = {
+    "learning_rates": "candidate learning rates. By default six decades in steps of half a decade, where people sweep "
+    "for that base: from 1e-6 to 1, and from 1e-5 to 10 for Adagrad and SGD without momentum. A long list costs "
+    "nothing.",
+    "steps": "number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end. Without it "
+    "they fall as the root of time, and the averaged parameters are the ones to use.",
+    "weight_decay": "decoupled weight decay: parameters shrink by this times their learning rate in every step. "
+    "Vectors (biases, factors of norms) never do.",
+    "average": "keep the averaged parameters beside the trained ones, which costs a copy. By default where `steps` is "
+    "not given.",
+    "on_shift": 'what to do when the gradient leaps because the data have shifted: "restart" the search (what is known '
+    'about rates is kept) or "ignore" it.',
+    "clip": "largest norm of the whole gradient; a larger one is scaled down to it. Clip here and not before: the "
+    "shift detector must see the norm as it was.",
+    "search": "the numbers of the rule, a `samuel.core.RateSearch`, if not those that suit the base.",
+}
+"""Options that both drop-ins have, and what they are for."""
+
+
+class RuleState(NamedTuple):
+    """State of a `Rule`: arrays only, whose shapes never change."""
+
+    round: Array
+    """Steps so far, a whole number."""
+    since: Array
+    """Steps since the last restart."""
+    steps: Array
+    """Number of steps of the whole run; infinite where it was not told."""
+    lift: Array
+    """Part of the schedule that is in use: below 1 for a while after `extend`."""
+    lift_growth: Array
+    """Factor by which it grows in every step."""
+    search: SearchState
+    """One entry for each group of parameters along the first axis."""
+    detector: ShiftState
+    tail: TailState
+    """Has a pace of 1 for ever where there is no average."""
+    largest: Array
+    """Largest squared norm of a gradient so far, which grows at most twofold a step."""
+    bad: Array
+    """Whether the last gradient was left out."""
+    skipped: Array
+    """How many gradients were left out."""
+    retreats: Array
+    """How often the last steps were undone."""
+
+
+class Moves(NamedTuple):
+    """Scalars of one step for the holder of the parameters; the first five have an entry for each search."""
+
+    slide: Array
+    along: Array
+    keep: Array
+    enter: Array
+    back: Array
+    """Factor of the lag in the update: 0 except where the last steps are undone."""
+    gradient: Array
+    """Factor of the gradient before the base sees it: 0 where it is left out (replace it: nan times 0 is nan), below 1
+    where it is clipped."""
+    restart: Array
+    """Whether `s` and `l` become 0 after the step."""
+    reset: Array
+    """Whether the base's state begins anew as well: the data have shifted."""
+    pace: Array
+    """How far the average goes towards the parameters, once they have moved."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """SAMUEL's rule for training networks: schedule, searches, shift detector, guard and average in one.
+
+    Args:
+        search: the numbers of every search.
+        groups: how many searches there are: one for each group of parameters with a learning rate of its own.
+        steps: length of the whole run, if known.
+        average: whether to average the parameters.
+        on_shift: "restart" or "ignore".
+        clip: largest norm of the gradient; None for no limit.
+
+    >>> import numpy as np
+    >>> rule = Rule(RateSearch(), steps=100)
+    >>> state = rule.start(np.zeros(()))
+    >>> state, moves = rule.advance(state, dots=np.zeros((1, 2)), squares=np.ones(1))
+    >>> bool(-moves.along[0] == state.search.rate[0]), float(moves.gradient)
+    (True, 1.0)
+    """
+
+    search: RateSearch
+    groups: int = 1
+    steps: Any = None
+    average: bool = False
+    on_shift: str = "restart"
+    clip: Any = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.search, RateSearch):
+            raise ValueError(f"search must be a samuel.core.RateSearch, got {self.search!r}")
+        if not (self.steps is None or is_traced(self.steps)):
+            whole_number("steps", self.steps, least=1)
+        if self.average not in (True, False):
+            raise ValueError(f"average must be True or False, got {self.average!r}")
+        one_of("on_shift", self.on_shift, ON_SHIFT)
+        if self.clip is not None:
+            between("clip", self.clip, 0.0, math.inf)
+
+    @property
+    def detector(self) -> ShiftDetector:
+        """The detector on the whole gradient."""
+        return ShiftDetector()
+
+    @property
+    def tail(self) -> TailAverage:
+        """The average of the parameters."""
+        return TailAverage()
+
+    def start(self, like: Array) -> RuleState:
+        """The state before the first step; library, dtype and device are those of `like`, a number of no dimension."""
+        xp = namespace(like)
+        zero = like * 0
+        whole = xp.astype(xp.zeros_like(like), xp.int32)
+        return RuleState(
+            round=whole,
+            since=whole,
+            steps=zero + (math.inf if self.steps is None else self.steps),
+            lift=zero + 1,
+            lift_growth=zero + 1,
+            search=self.search.start(constant(np.zeros(self.groups), like)),
+            detector=self.detector.start(like),
+            tail=self.tail.start(like),
+            largest=zero,
+            bad=whole > 0,
+            skipped=whole,
+            retreats=whole,
+        )
+
+    def advance(
+        self, state: RuleState, dots: Array, squares: Array, decay: Array | float = 0.0
+    ) -> tuple[RuleState, Moves]:
+        """One step: from the dot products to the scalars of the step.
+
+        Args:
+            state: the state before.
+            dots: `<g, s>` and `<g, l>` of every search, `(groups, 2)`.
+            squares: `<g, g>` of every search, `(groups,)`.
+            decay: weight decay, as `RateSearch.advance` takes it.
+        """
+        xp = namespace(dots)
+        square = xp.sum(squares)
+        finite = (square < math.inf) & xp.all(abs(dots) < math.inf)
+        blown = finite & (state.since > 0) & (square > BLOW_UP * state.largest) & (xp.sum(dots[:, 0]) < 0)
+        blown = blown & (state.largest > 0)
+        usable = finite & ~blown
+        retreats = blown | (~finite & state.bad)
+        square = xp.where(usable, square, xp.zeros_like(square))
+        scale = xp.where(usable, xp.ones_like(square), xp.zeros_like(square))
+        if self.clip is not None:
+            norm = xp.sqrt(square)
+            scale = scale * xp.where(norm > self.clip, self.clip / xp.where(norm > 0, norm, 1.0), 1.0)
+        dots = xp.where(usable, dots, 0.0) * scale
+
+        since = xp.astype(state.since, square.dtype)
+        late = since > (1 - LATE) * self._length(state)
+        watching = ~late if self.on_shift == "restart" else late & ~late
+        detector, shifted = self.detector.advance(state.detector, square, watching, usable)
+
+        fall = self.fall(state)
+        searched, step = self.search.advance(state.search, dots, fall, decay, shifted, retreats)
+        counts = usable | retreats
+        search = SearchState(*(xp.where(counts, *pair) for pair in zip(searched, state.search, strict=True)))
+        search = search._replace(rate=xp.where(usable, search.rate, state.search.rate))
+        last_steps = state.search.mean / max(self.search.lag, 1e-3)  # the lag has the last step times itself
+        back = xp.where(retreats, last_steps, xp.zeros_like(last_steps))
+
+        tail = self.tail.advance(state.tail, shifted, usable) if self.average else state.tail
+        one, zero = xp.ones_like(state.round), xp.zeros_like(state.round)
+        goes = xp.where(usable, one, zero)
+        lift = state.lift * state.lift_growth
+        grown = xp.where(square < GROWTH * state.largest, square, GROWTH * state.largest)
+        largest = xp.where(state.largest > 0, xp.where(grown > state.largest, grown, state.largest), square)
+        moves = Moves(
+            slide=xp.where(usable, step.slide, 0.0),
+            along=xp.where(usable, step.along, 0.0),
+            keep=xp.where(usable, step.keep, 1.0),
+            enter=xp.where(usable, step.enter, 0.0),
+            back=back,
+            gradient=scale,
+            restart=shifted | retreats,
+            reset=shifted,
+            pace=tail.pace,
+        )
+        state = RuleState(
+            round=state.round + goes,
+            since=xp.where(shifted, zero, state.since + goes),
+            steps=state.steps,
+            lift=xp.where(lift < 1, lift, xp.ones_like(lift)),
+            lift_growth=state.lift_growth,
+            search=search,
+            detector=detector,
+            tail=tail,
+            largest=xp.where(usable, largest, state.largest),
+            bad=~usable & ~retreats,
+            skipped=state.skipped + (one - goes),
+            retreats=state.retreats + xp.where(retreats, one, zero),
+        )
+        return state, moves
+
+    def fall(self, state: RuleState) -> Array:
+        """Part of the rates that the schedule leaves in the step to come."""
+        xp = namespace(state.lift)
+        since = xp.astype(state.since, state.lift.dtype)
+        if self.steps is None:
+            return state.lift / xp.sqrt(1 + since / COOLING)
+        length = self._length(state)
+        since = xp.where(since < length, since, length - 1)  # past the end the last rate is kept
+        return state.lift * (1 - since / length)
+
+    def extend(self, state: RuleState, steps: Any) -> RuleState:
+        """The state of a run that goes on for more steps than it was told, without a leap of the rate.
+
+        Rates grow from where they are, by one factor a step, until they have reached the schedule of the longer run in
+        a tenth of the steps that are left.
+
+        Args:
+            state: the state so far.
+            steps: number of steps of the whole run, those so far included.
+        """
+        if self.steps is None:
+            raise ValueError(f"steps={steps!r} cannot extend a run that was not told its number of steps")
+        xp = namespace(state.lift)
+        if not is_traced(state.round):
+            whole_number("steps", steps, least=int(state.round) + 1)
+        now = self.fall(state)
+        longer = state._replace(steps=state.lift * 0 + steps, lift=xp.ones_like(state.lift))
+        lift = now / self.fall(longer)
+        lift = xp.where(lift < 1, lift, xp.ones_like(lift))
+        ramp = xp.ceil(RAMP * (steps - xp.astype(state.round, lift.dtype)))
+        return longer._replace(lift=lift, lift_growth=lift ** (-1 / ramp))
+
+    def _length(self, state: RuleState) -> Array:
+        """Steps from the last restart to the end of the run."""
+        xp = namespace(state.steps)
+        return state.steps - xp.astype(state.round - state.since, state.steps.dtype)
