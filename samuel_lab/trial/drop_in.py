@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import optax
 
 import samuel.jax as sj
-from samuel.core.rays import RaysState
+from samuel.core.rule import LATE
 from samuel.core.rules import follow
+from samuel.core.shift import ShiftDetector, ShiftState
+from samuel.core.tail_average import TailAverage, TailState
 
 Tree = Any
 WEIGHT_DECAY = 0.3
@@ -91,8 +93,9 @@ class AveragedState(NamedTuple):
     """State of an optimizer whose parameters are averaged as SAMUEL's are."""
 
     inner: Any
-    clock: RaysState
-    """Of SAMUEL's rule with a single rate: restarts and pace of its average."""
+    round: jax.Array
+    detector: ShiftState
+    tail: TailState
     mean: Tree
     """The average without the last step, which is known at the next."""
 
@@ -104,7 +107,7 @@ def averaged(inner: optax.GradientTransformation, steps: int) -> optax.GradientT
 
     Args:
         inner: the optimizer.
-        steps: the length of the run.
+        steps: the length of the run, near the end of which no shift restarts the average.
 
     >>> optimizer = averaged(optax.identity(), steps=10)
     >>> params = jnp.array([4.0])
@@ -115,27 +118,29 @@ def averaged(inner: optax.GradientTransformation, steps: int) -> optax.GradientT
     >>> params.tolist(), round(average_of(state, params).item(), 3)  # 4, 2 and 1, the last with 9 / 11 of the weight
     ([1.0], 1.218)
     """
-    stepping, rays = optax.with_extra_args_support(inner), follow("samuel", (1.0,), horizon=steps)
-    products = len(rays.moving) + len(rays.kept)
+    stepping, detector, tail = optax.with_extra_args_support(inner), ShiftDetector(), TailAverage()
 
     def init(params: Tree) -> AveragedState:
-        return AveragedState(stepping.init(params), rays.start(jnp.zeros(())), jax.tree.map(jnp.copy, params))
+        zero = jnp.zeros(())
+        kept: Any = (detector.start(zero), tail.start(zero), params)
+        return AveragedState(stepping.init(params), jnp.zeros((), jnp.int32), *jax.tree.map(jnp.copy, kept))
 
     def update(updates: Tree, state: AveragedState, params: Tree = None, **extra: Any) -> tuple[Tree, AveragedState]:
         mean = average_of(state, params)
         square = optax.tree.norm(updates, squared=True).astype(jnp.float32)
-        clock, _ = rays.advance(state.clock, jnp.append(jnp.zeros(products), square))
+        length = steps - state.round + state.detector.since  # from the last shift to the end
+        found, shifted = detector.advance(state.detector, square, state.detector.since <= (1 - LATE) * length)
         directions, after = stepping.update(updates, state.inner, params, **extra)
-        return directions, AveragedState(after, clock, mean)
+        return directions, AveragedState(after, state.round + 1, found, tail.advance(state.tail, shifted), mean)
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def average_of(state: AveragedState, params: Tree) -> Tree:
     """The average, from the state and the parameters after the last step."""
-    return optax.incremental_update(params, state.mean, state.clock.pace)
+    return optax.incremental_update(params, state.mean, state.tail.pace)
 
 
 def pace_of(state: AveragedState) -> jax.Array:
     """The share of the last parameters in the average."""
-    return state.clock.pace
+    return state.tail.pace

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import samuel.jax as sj
-from samuel_lab.trial.drop_in import matrices
+from samuel_lab.trial.drop_in import averaged, matrices
 from samuel_lab.trial.optimizers import BASES, PEERS, base, peer, scale_by_wngrad
 
 # Arrays of NumPy, so that nothing is compiled for what is not tested.
@@ -187,6 +187,12 @@ def test_weight_decay_goes_through_the_base_like_a_gradient():
     by_hand = optax.GradientTransformation(base("adam").init, decay)
     found, expected = directions(base("adam", weight_decay=0.1), by_hand)
     assert_close(found, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "muon"])
+def test_an_optimizer_with_an_average_takes_the_steps_it_takes_without(name):
+    with_it, without = directions(averaged(base(name), steps=10), base(name))
+    jax.tree.map(np.testing.assert_array_equal, with_it, without)
 
 
 def trained(found, loss, params, rounds):

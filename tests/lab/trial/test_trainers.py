@@ -34,11 +34,11 @@ def batch(seed, size=24):
     return jnp.asarray(images, jnp.float32), jnp.asarray(labels)
 
 
-def path(name, rounds=ROUNDS):
+def path(name):
     """The trainer after some rounds, its state, and parameters and statistics after every one of them."""
     trainer = method(name, experiment())
     state, seen = trainer.init(jax.random.key(0)), []
-    for round in range(rounds):
+    for round in range(ROUNDS):
         state, _ = trainer.step(state, batch(round), round)
         seen.append(jax.device_get((state.params, state.model_state)))
     return trainer, state, seen
@@ -85,12 +85,6 @@ def test_schedule_free_is_judged_with_statistics_of_its_average_on_the_latest_ba
     losses = optax.softmax_cross_entropy_with_integer_labels(TASK.outputs(params, statistics, images), labels)
     assert float(score.loss) == pytest.approx(float(losses.mean()), rel=1e-5)
     assert abs(float(score.loss) - float(trainer.score(state, [(images, labels, jnp.ones(200))]).loss)) > 1e-3
-
-
-def test_a_method_that_is_judged_at_its_average_trains_as_it_does_without():
-    with jax.disable_jit():  # two programs may be rounded differently; one operation after another is the same in both
-        averaged, plain = (path(name, 3)[2] for name in ("adam/constant+average", "adam/constant"))
-    jax.tree.map(np.testing.assert_array_equal, averaged, plain)
 
 
 def test_without_batch_statistics_there_are_none_to_renew():
