@@ -45,9 +45,9 @@ docs: $(DEV) ## build the documentation into site/
 	$(PY) -m mkdocs build --strict
 	@echo "The documentation is in site/index.html"
 
-# short_runs.py wants a plan of what to run, and shift_rates.py data.
+# shift_rates.py needs data.
 bench: $(DEV) ## run the benchmarks (ratios within one run, not absolute times)
-	@set -e; for file in $(filter-out benchmarks/short_runs.py benchmarks/shift_rates.py, $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PY) "$$file"; done
+	@set -e; for file in $(filter-out benchmarks/shift_rates.py, $(wildcard benchmarks/*.py)); do echo "== $$file"; $(PY) "$$file"; done
 
 clean: ## remove .venv and everything built, but no results in runs/
 	rm -rf .venv build dist site samuel-demo samuel-play .hypothesis .import_linter_cache .pytest_cache .ruff_cache

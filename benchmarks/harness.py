@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -29,30 +30,29 @@ DEFAULTS = {
 }
 
 
-def instrument(study, prepared, trial, lesson, steps):
+def instrument(study, experiment, feed, steps):
     """Seconds a step of the training loop, without compiling and measuring."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", study.name, study.as_json(), "")
         with run.locked():
-            run.settle_plan(prepared.plan)
-            train(run, trial, 0, lesson=lesson)
+            run.settle_plan(experiment.plan)
+            train(run, experiment, 0, feed)
         times = [json.loads(line) for line in run.times.path.read_text().splitlines()]
     last = times[-1]
     assert last["steps"] == steps, last
     return last["train_seconds"] / steps
 
 
-def bare(lesson, steps):
+def bare(trainer, feed, steps):
     """Seconds a step of a plain loop: nothing but the compiled step."""
-    compiled, schedule = lesson.trainer.compiled, lesson.trainer.schedule
-    state = lesson.trainer.init(lesson.key)
-    batch = jax.block_until_ready(lesson.feed.batch(0))
-    rate = np.float32(schedule(0))
-    state, loss = compiled.step(state, batch, np.int32(0), rate)
+    state = trainer.init(jax.random.key(0))
+    batch = jax.block_until_ready(feed.batch(0))
+    rate = np.float32(0.0 if trainer.schedule is None else trainer.schedule[0])
+    state, loss = trainer._step(state, batch, np.int32(0), rate)
     loss.block_until_ready()
     began = time.perf_counter()
     for step in range(steps):
-        state, loss = compiled.step(state, batch, np.int32(step), rate)
+        state, loss = trainer._step(state, batch, np.int32(step), rate)
     jax.block_until_ready((state, loss))
     return (time.perf_counter() - began) / steps
 
@@ -73,17 +73,16 @@ def main():
     settings |= {"precision": options.precision, "deterministic": options.deterministic}
     study = study_of(options.study, settings)
     choose_device(study.device, study.deterministic)
-    prepared = study.prepare()
     warm = 4
-    trial = prepared.trials[0]
-    trial = type(trial)(**{**vars(trial), "rounds": warm + options.steps, "measures": [warm, warm + options.steps]})
-    lesson = trial.lesson()
+    experiment = study.prepare()
+    trial = replace(experiment.trials[0], steps=warm + options.steps, measures=[warm, warm + options.steps])
+    experiment, feed = replace(experiment, trials=(trial,)), experiment.feed(trial.seed)
     with_it, without = [], []
     for _ in range(options.rounds):
-        with_it.append(instrument(study, prepared, trial, lesson, options.steps))
-        without.append(bare(lesson, options.steps))
+        with_it.append(instrument(study, experiment, feed, options.steps))
+        without.append(bare(trial.method, feed, options.steps))
     ratio = min(with_it) / min(without)
-    print(f"{prepared.plan['model']['name']}, batch {study.batch}, {environment()['device']}")
+    print(f"{experiment.plan['model']['name']}, batch {study.batch}, {environment()['device']}")
     print(f"bare jitted loop     {1e3 * min(without):9.3f} ms a step")
     print(f"samuel run           {1e3 * min(with_it):9.3f} ms a step")
     print(f"ratio                {ratio:9.3f}   (at most 1.05 wanted)")

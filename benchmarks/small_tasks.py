@@ -1,7 +1,7 @@
 """What a user gains on small tasks: SAMUEL beside a sweep of AdamW's and of Muon's rates, in PyTorch.
 
-    python benchmarks/small_tasks.py --json results/small_tasks.json             CPU: an hour on two cores
-    python benchmarks/small_tasks.py --processes 10 --json results/small_tasks.json     a GPU, with NVIDIA's MPS: minutes
+    python benchmarks/small_tasks.py --json results/small_tasks.json    CPU: an hour on two cores
+    python benchmarks/small_tasks.py --processes 10 --json results/small_tasks.json    a GPU with MPS: minutes
 
     digits       images of scikit-learn, a network with three layers, 20 epochs of batches of 64
     shift        the same, and half-way all labels are permuted without notice

@@ -40,8 +40,8 @@ from samuel_lab.models import Task
 from samuel_lab.studies.catalogue import study_of
 from samuel_lab.studies.settings import BadSetting
 from samuel_lab.trial import methods, optimizers
+from samuel_lab.trial.experiment import Experiment, Feed
 from samuel_lab.trial.trainers import Batch, Search, Single, Trainer
-from samuel_lab.trial.training import Feed, Lesson
 
 OFFLINE = ("cifar10", "sst2", "imagenet", "digits-offline")
 STUDIES = ("digits", "shift", *OFFLINE)
@@ -238,7 +238,7 @@ class Learner:
         """The step as a program to be compiled; None where the trainer sees to that."""
         if not isinstance(self.trainer, Single):
             return None
-        return self.trainer.compiled.step.lower(self.state, self.batch, *self._now(self.trainer))
+        return self.trainer._step.lower(self.state, self.batch, *self._now(self.trainer))
 
     def step(self) -> Any:
         if self.program is not None and isinstance(self.trainer, Single):
@@ -249,7 +249,7 @@ class Learner:
         return self.state, loss
 
     def _now(self, trainer: Single) -> tuple[np.int32, np.float32]:
-        rate = 0.0 if trainer.schedule is None else trainer.schedule(self.round)
+        rate = 0.0 if trainer.schedule is None else trainer.schedule[self.round]
         return np.int32(self.round), np.float32(rate)
 
 
@@ -262,22 +262,21 @@ def compiled(lowered: dict[str, Any]) -> dict[str, Any]:
         return first | dict(zip(wanted, pool.map(lambda one: one.compile(), wanted.values()), strict=True))
 
 
-def training(lessons: dict[str, Lesson], rounds: int) -> tuple[list[Part], Passes, Batch]:
+def training(experiment: Experiment, feed: Feed) -> tuple[list[Part], Passes, Batch]:
     """The parts of a step and the exam after the last one, all compiled but the exam."""
-    first = next(iter(lessons.values()))
-    batch = jax.block_until_ready(first.feed.batch(0))
-    passes = Passes(first.trainer.task, batch, first.key)
-    learners = {name: Learner(lesson.trainer, batch, lesson.key) for name, lesson in lessons.items()}
+    batch, key = jax.block_until_ready(feed.batch(0)), jax.random.key(0)
+    passes = Passes(experiment.task, batch, key)
+    learners = {trial.name: Learner(trial.method, batch, key) for trial in experiment.trials}
     lowered = {name: passes.lowered(name) for name in passes.functions}
     programs = compiled(lowered | {name: learner.lowered() for name, learner in learners.items()})
-    parts = [Part("batch", batches(first.feed))]
+    parts = [Part("batch", batches(feed))]
     parts += [Part(name, passes.timed(programs[name]), passes.flop[name]) for name in passes.functions]
     for name, learner in learners.items():
         learner.program = programs.get(name)
         arithmetic = learner.trainer.gradients * passes.flop["gradient"]
         parts.append(Part(name, lambda steps, one=learner: clock(one.step, steps), arithmetic, beyond=True))
     examined = next(iter(learners.values()))
-    exam = first.exam(rounds)
+    exam = experiment.exam(experiment.steps)
     parts.append(Part("exam", lambda steps: clock(lambda: examined.trainer.score(examined.state, exam), steps)))
     return parts, passes, batch
 
@@ -384,26 +383,26 @@ def main() -> None:
         for name in filter(methods.is_search, study.method_names()):
             parser.error(f"--methods takes no searches: give --search with a number of networks, got {name}")
         choose_device(study.device, study.deterministic)
-        prepared = study.prepare()
+        experiment = study.prepare()
     except BadSetting as error:
         parser.error(str(error))
     opened = time.perf_counter()
+    feed = experiment.feed(study.first_seed)
     try:
-        lessons = {trial.name: trial.lesson() for trial in prepared.trials}
-        parts, passes, batch = training(lessons, prepared.plan["rounds"])
+        parts, passes, batch = training(experiment, feed)
         measure(parts, options.rounds, options.seconds)
         if options.search:
-            task, arithmetic = next(iter(lessons.values())).trainer.task, passes.flop["gradient"]
+            task, arithmetic = experiment.task, passes.flop["gradient"]
             more = searches(study, task, options.search, batch, arithmetic)
             measure(more, options.rounds, options.seconds)
             parts += more
     finally:
-        prepared.close()
+        getattr(feed, "close", lambda: None)()
     machine = environment()
     peak = options.peak or peak_of(machine["device"], study.precision)
     rows = table(parts, peak)
-    size = prepared.plan["batch"]
-    print(f"{prepared.plan['model']['name']}, batch {size}, {study.precision}, {machine['device']}")
+    size = experiment.plan["batch"]
+    print(f"{experiment.plan['model']['name']}, batch {size}, {study.precision}, {machine['device']}")
     work = {name: value / 1e9 for name, value in passes.flop.items()}
     print(f"a step needs {work['gradient']:.4g} GFLOP, {work['forward']:.4g} of them forward", end="; ")
     print("peak not known, so no MFU: give --peak" if peak is None else f"peak {peak:g} TFLOP/s")

@@ -17,8 +17,8 @@ PANELS = {
 }
 """What each panel is called, and the file that it shows."""
 LINES = {
-    "samuel (muon)": ("SAMUEL over Muon", "#d55e00", "3", ""),
-    "samuel": ("SAMUEL over Adam", "#d55e00", "2", "6 4"),
+    "samuel (one search)": ("SAMUEL over Muon", "#d55e00", "3", ""),
+    "samuel-adam (one search)": ("SAMUEL over Adam", "#d55e00", "2", "6 4"),
     "schedule-free": ("Schedule-Free AdamW", "#0072b2", "2", ""),
     "dadapt-adamw": ("D-Adapt AdamW", "#009e73", "2", ""),
     "momo": ("MoMo", "#cc79a7", "2", "2 3"),

@@ -1,10 +1,10 @@
 """Joins the rows of a report to a file here: new methods are added, new seeds of known ones join the others.
 
     samuel report RUN... --json > report.json
-    python results/join.py results/imagenette.json report.json --rename "samuel=samuel (muon)=SAMUEL over Muon"
+    python results/join.py results/imagenette.json report.json --rename "samuel-adam*=samuel-adam=SAMUEL over Adam"
 
 Means, deviations and places in the search are computed again; the sentences about the numbers are left out, since they
-are the report's to make. What a row is renamed to has the form METHOD=NEW METHOD=NEW LABEL; a METHOD that ends with *
+are written by the report. What a row is renamed to has the form METHOD=NEW METHOD=NEW LABEL; a METHOD that ends with *
 stands for all that begin so, whose seeds are joined. Without a name of their own rows join those that are there.
 """
 

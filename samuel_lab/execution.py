@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from typing import Any
 
 import jax
@@ -16,7 +17,8 @@ from samuel.jax import Checkpoints
 from samuel_lab.data import Tell as TellData
 from samuel_lab.runs import Run, RunError
 from samuel_lab.studies.settings import BadSetting
-from samuel_lab.studies.study import DEVICES, Prepared, Study
+from samuel_lab.studies.study import DEVICES, Study
+from samuel_lab.trial.experiment import Experiment
 from samuel_lab.trial.training import Observer, Stop, Stopped, Tell, train
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -53,7 +55,7 @@ def choose_device(device: str, deterministic: bool = True) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """What computes: versions, device, cores."""
+    """Versions, device and cores of this process."""
     found: dict[str, Any] = {"samuel": samuel.__version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -77,7 +79,7 @@ def execute(
     stop: Stop | None = None,
     tell: Tell = lambda moment: None,
     tell_data: TellData = lambda what, done, total: None,
-    planned: Callable[[Prepared, int], None] = lambda prepared, done: None,
+    planned: Callable[[Experiment, int], None] = lambda experiment, done: None,
     observers: Sequence[Observer] = (),
     repair: bool = False,
 ) -> None:
@@ -87,10 +89,10 @@ def execute(
         run: the folder.
         study: its settings.
         stop: asks to stop early.
-        tell: is told how training goes.
-        tell_data: is told how reading the data goes.
-        planned: is told the plan, and how many of its trials are complete, before training begins.
-        observers: are handed every event.
+        tell: called with the progress of training.
+        tell_data: called with the progress of reading the data.
+        planned: called with the plan and its number of complete trials before training begins.
+        observers: called with every event.
         repair: drop damaged metrics and what follows them (a copy is kept), and the checkpoints with them.
 
     Raises:
@@ -103,36 +105,39 @@ def execute(
             run.drop_checkpoints()
         run.begin_session(environment())
 
-        def heard(what: str, done: int, total: int) -> None:
+        def reading(what: str, done: int, total: int) -> None:
             tell_data(what, done, total)
             _heed(stop, "stopped while the data were read")
 
-        prepared = study.prepare(heard)
-        run.settle_plan(prepared.plan)
-        position = run.position(len(prepared.trials))
+        experiment = study.prepare(reading)
+        run.settle_plan(experiment.plan)
+        position = run.position(len(experiment.trials))
         run.refuse_checkpoints_after(position.trial)
         run.drop_checkpoints(keep=position.trial)
         if Checkpoints(run.checkpoint_folder(position.trial)).latest is None:
             run.metrics.cut(position.size)  # what a kill left of a trial without a checkpoint is trained again
-        planned(prepared, position.trial)
-        try:
-            for number, trial in enumerate(prepared.trials):
-                if number < position.trial:
-                    continue
-                # Before anything is compiled for it.
-                _heed(stop, f"stopped at step 0 of {trial.title}" if number > position.trial else "stopped at once")
-                train(
-                    run,
-                    trial,
-                    number,
-                    lesson=trial.lesson(),
-                    checkpoint_seconds=study.checkpoint_seconds,
-                    stop=stop,
-                    tell=tell,
-                    observers=observers,
-                )
-        finally:
-            prepared.close()
+        planned(experiment, position.trial)
+        remaining = range(position.trial, len(experiment.trials))
+        # Seed by seed: batches of one seed hold memory, and may come from processes.
+        for seed, numbers in groupby(remaining, lambda number: experiment.trials[number].seed):
+            feed = None
+            try:
+                for number in numbers:
+                    title = experiment.trials[number].title
+                    _heed(stop, f"stopped at step 0 of {title}" if number > position.trial else "stopped at once")
+                    feed = feed or experiment.feed(seed)
+                    train(
+                        run,
+                        experiment,
+                        number,
+                        feed,
+                        checkpoint_seconds=study.checkpoint_seconds,
+                        stop=stop,
+                        tell=tell,
+                        observers=observers,
+                    )
+            finally:
+                getattr(feed, "close", lambda: None)()
 
 
 def _heed(stop: Stop | None, message: str) -> None:

@@ -1,20 +1,17 @@
-"""Checkpoints of a run: written so that a kill at any moment loses nothing, read back to the bit.
-
-A folder of checkpoints looks like this, and every file in it is covered by the sums, which `sha256sum -c SHA256SUMS`
-checks as well:
+"""Checkpoints of a run: a layer over orbax that a kill cannot tear and that finds damage.
 
     folder/
       step_000000400/
         samuel.json     the format and its version, the step, and for every leaf its path, shape and dtype
-        SHA256SUMS      of samuel.json and of every file below arrays/
+        SHA256SUMS      of samuel.json and of every file below arrays/, as `sha256sum -c` reads it
         arrays/         the arrays, as orbax writes them
       step_000000500/
         ...
 
-A checkpoint is written under a hidden name, flushed to the disk, and renamed in one step once it is whole; one that
-is deleted is renamed to a hidden name first. So whatever is called `step_...` is whole, or was damaged later, and
-what a killed process leaves behind is hidden and swept up by the next save. Nothing on the disk is ever executed:
-there is no pickle, and the structure of the state comes from the caller.
+A checkpoint is written under a hidden name, flushed to the disk, and renamed once it is whole; to delete one, it is
+renamed to a hidden name first. So a folder called `step_...` is whole or was damaged later, and the leftovers of a
+killed process are hidden, and deleted by the next save. There is no pickle: the structure of the state comes from the
+caller.
 """
 
 from __future__ import annotations
@@ -40,17 +37,11 @@ from samuel.core.arrays import is_traced
 FORMAT = "samuel-checkpoint"
 VERSION = 1
 """Of the format. Checkpoints with a larger one are refused, those with a smaller one must stay readable."""
-
-MANIFEST = "samuel.json"
-SUMS = "SHA256SUMS"
-ARRAYS = "arrays"
-SAVING = ".samuel-saving-"
-DELETING = ".samuel-deleting-"
-
+MANIFEST, SUMS, ARRAYS = "samuel.json", "SHA256SUMS", "arrays"
+SAVING, DELETING = ".samuel-saving-", ".samuel-deleting-"
 STEP_NAME = re.compile(r"step_(\d{9,})")
 SHOWN = 5
-"""How many differences, or names, an error message lists."""
-
+"""Differences, or names, that an error message lists."""
 PLAIN = {"bool": bool, "int": int, "float": float.fromhex, "str": str}
 """Leaves that are no arrays, by the name of their type, and how each is read from JSON."""
 
@@ -60,21 +51,21 @@ class DamagedCheckpoint(ValueError):
 
 
 class ForeignCheckpoint(ValueError):
-    """A folder that samuel did not write, or a newer version of samuel did. It is left as it is."""
+    """A folder that samuel did not write, or that a newer version of samuel wrote. It is left unchanged."""
 
 
 class Leaf(NamedTuple):
-    """What is known about one leaf of a state without its values."""
+    """A leaf of a state without its values."""
 
     path: str
     """Where it is in the state, as `jax.tree_util.keystr` writes it."""
     kind: str
-    """What it is: "array", "key" (typed random keys) or "plain" (a Python number or string)."""
+    """"array", "key" (typed random keys) or "plain" (a Python number or string)."""
     dtype: str
     """The dtype of an array, the generator of keys, the type of a plain leaf."""
     shape: tuple[int, ...] = ()
     weak: bool = False
-    """Whether JAX lets the dtype give way to others in arithmetic; the next step's rounding can depend on it."""
+    """Whether JAX promotes the dtype to others in arithmetic, on which the next step's rounding can depend."""
     value: Any = None
     """Of a plain leaf only; floats in hexadecimal, which is exact."""
 
@@ -85,25 +76,22 @@ class Leaf(NamedTuple):
 
 
 class Checkpoints:
-    """Saves the state of a run in a folder, and gives it back bit for bit after the run was killed.
+    """Saves the state of a run in a folder, and restores it to the bit after the run was killed.
 
-    A state is any pytree of arrays: JAX arrays (typed random keys too), NumPy arrays and scalars, and Python numbers
-    and strings; parameters, an optimizer's state, the expert engine's, or a dict with all that a run needs. On one
-    device, a run that saves its whole state and goes on from `restore` computes what it would have computed without
-    the interruption, to the bit. What is outside the state, such as the position in the data, must follow from the
-    step, or be put into the state; and the step itself has to be deterministic, for which a GPU may need
+    A state is a pytree of JAX arrays (typed random keys too), NumPy arrays and scalars, and Python numbers and strings.
+    On one device, a run that saves its whole state and goes on from `restore` computes what it would have computed
+    without the interruption, to the bit. What is outside the state, such as the position in the data, must follow from
+    the step; and the step itself must be deterministic, for which a GPU may need
     `XLA_FLAGS=--xla_gpu_deterministic_ops=true`.
 
-    `save` returns when the checkpoint is on the disk. A process that is killed while it saves leaves the previous
-    checkpoint as it was. A folder belongs to one run at a time.
-
-    With several processes (`jax.distributed`), all of them see the same folder and call `save` and `restore`
-    together, with the same step. Each writes and reads its own part of the arrays that are sharded over them; whatever
-    is not shared by all, such as NumPy arrays and Python numbers, is taken from the first process.
+    `save` returns when the checkpoint is on the disk. A process killed while it saves leaves the checkpoints before.
+    A folder belongs to one run at a time. With several processes (`jax.distributed`) all see the same folder and call
+    `save` and `restore` together; each writes and reads its part of sharded arrays, and what is not shared, such as
+    NumPy arrays and Python numbers, is that of the first process.
 
     Args:
-        folder: where the checkpoints are; made at the first save. A folder that holds files but no checkpoint of
-            samuel is refused. Files that lie beside checkpoints are left alone.
+        folder: where the checkpoints are; made at the first save. A folder with files but no checkpoint of samuel is
+            refused.
         keep: how many checkpoints to keep; older ones are deleted once a new one is whole. None keeps all.
 
     >>> import tempfile
@@ -127,7 +115,7 @@ class Checkpoints:
             raise ValueError(f"keep must be a whole number of at least 1, or None to keep all, got {keep!r}")
         self.folder = Path(folder).absolute()
         self.keep = keep
-        self.steps()  # refuses what is not ours now, rather than hours later at the first save
+        self.steps()  # refuses a foreign folder now, rather than hours later at the first save
 
     def __repr__(self) -> str:
         return f"Checkpoints({str(self.folder)!r}, keep={self.keep})"
@@ -153,17 +141,11 @@ class Checkpoints:
         for step in found:
             path = self._path(step)
             if path.is_symlink() or not ((path / MANIFEST).is_file() or MANIFEST.encode() in _content(path / SUMS)):
-                raise ForeignCheckpoint(
-                    f"{path} is not a checkpoint of samuel: it has no {MANIFEST}, or is a link; it is left as it is"
-                )
+                raise ForeignCheckpoint(f"{path} is not a checkpoint of samuel: it has no {MANIFEST}, or is a link")
         return sorted(found)
 
     def save(self, step: int, state: Any, note: Any = None) -> None:
-        """Write the state to the disk as the checkpoint of a step.
-
-        To save the newest step again is fine if the state is the same, to the bit: nothing is written, and the first
-        note stays. If it is another state, or if later steps are there, nothing is written either and `ValueError` is
-        raised: a folder holds one run. `rewind` deletes the later ones where that is wanted.
+        """Write the state to the disk as the checkpoint of a step, later than all that are saved.
 
         Args:
             step: how many steps the run has completed, at least 0.
@@ -184,21 +166,13 @@ class Checkpoints:
         manifest = _manifest_text(step, [leaf for leaf, _ in leaves], note)
         present = self.steps()
         for other in present:
-            self._refuse_foreign(other)
-        later = [other for other in present if other > step]
-        if later:
+            with suppress(DamagedCheckpoint):  # a damaged one is still ours
+                self.describe(other)
+        if present and step <= present[-1]:
             raise ValueError(
-                f"{self.folder} holds step {later[-1]} already, which is later than {step}: restore it and go on from "
-                f"there, choose another folder, or call rewind with an earlier step to delete what came after it"
+                f"{self.folder} holds step {present[-1]} already, and {step} is not later; nothing was overwritten. "
+                f"Restore it and go on from there, choose another folder, or delete {self._path(present[-1]).name}"
             )
-        if step in present:
-            if self._holds(step, leaves, state):
-                return
-            raise ValueError(
-                f"step {step} is already saved in {self.folder}, with another state; nothing was overwritten. Choose "
-                f"another folder, or call rewind with an earlier step to delete what came after it"
-            )
-
         _meet("samuel: ready to save")  # no process writes while another still looks
         saving = self.folder / f"{SAVING}{self._path(step).name}"
         if _first():
@@ -209,31 +183,34 @@ class Checkpoints:
             _write_arrays(saving / ARRAYS, leaves)
             if _first():
                 (saving / MANIFEST).write_bytes(manifest.encode())
-                (saving / SUMS).write_bytes(_sums(saving).encode())
-                _flush(saving)
+                (saving / SUMS).write_bytes("".join(f"{v}  {k}\n" for k, v in _sums(saving).items()).encode())
+                for path in (*saving.rglob("*"), saving):
+                    _flush(path)
                 os.rename(saving, self._path(step))
-                _flush_entry(self.folder)
+                _flush(self.folder)
                 with suppress(PermissionError):  # the folder above has a new entry if this is the first save
-                    _flush_entry(self.folder.parent)
+                    _flush(self.folder.parent)
         except BaseException:
             if _first():
                 shutil.rmtree(saving, ignore_errors=True)  # a full disk is one reason to be here
             raise
         if _first() and self.keep is not None:
-            self._delete(self.steps()[: -self.keep])
+            for old in self.steps()[: -self.keep]:
+                hidden = self.folder / f"{DELETING}{self._path(old).name}"
+                os.rename(self._path(old), hidden)  # atomic: half a checkpoint is never found under its name
+                shutil.rmtree(hidden)
         _meet("samuel: saved")
 
     def restore(self, like: Any, step: int | None = None) -> tuple[int, Any]:
         """Read the newest checkpoint, or that of a given step; nothing on the disk changes.
 
-        Before any array is read, the checkpoint is compared with `like`: if paths, shapes or dtypes differ,
-        `ValueError` says which. If a file of it has changed since it was written, `DamagedCheckpoint` says which,
-        and whether an older step is whole.
+        The checkpoint is compared with `like` before any array is read: if paths, shapes or dtypes differ, `ValueError`
+        says which. If a file of it has changed since it was written, `DamagedCheckpoint` says which.
 
         Args:
-            like: a state of the same structure, for instance that of the start of the run, or what
-                `jax.eval_shape` says about it. Its values do not matter. Arrays come back as what they are here, NumPy
-                or JAX, and on the devices where they are here.
+            like: a state of the same structure, for instance that of the start of the run, or what `jax.eval_shape`
+                says about it; its values do not matter. Arrays come back as what they are here, NumPy or JAX, and on
+                the devices where they are here.
             step: which step to read; the newest if None.
 
         Returns:
@@ -254,11 +231,13 @@ class Checkpoints:
         step = self._chosen(step)
         wanted = _leaves(like)
         try:
-            saved = _saved_leaves(self._manifest(step))
+            saved = [Leaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in self.describe(step)["leaves"]]
             _refuse_differences(saved, [leaf for leaf, _ in wanted], f"step {step} in {self.folder}")
             self._check_sums(step)
         except DamagedCheckpoint as damage:
-            raise DamagedCheckpoint(f"{damage}. {self._way_out(step)}") from None
+            older = [other for other in self.steps() if other < step]
+            way_out = f"; step {older[-1]} is older: restore(like, step={older[-1]})" if older else ""
+            raise DamagedCheckpoint(f"{damage}{way_out}") from None
         values = _read_arrays(self._path(step) / ARRAYS, saved, [value for _, value in wanted])
         return step, jax.tree.unflatten(jax.tree.structure(like), values)
 
@@ -276,36 +255,29 @@ class Checkpoints:
         >>> facts["step"], facts["note"], facts["leaves"][0]["dtype"]
         (10, 'before the shift', 'float64')
         """
-        return self._manifest(self._chosen(step))
-
-    def rewind(self, step: int) -> None:
-        """Delete all checkpoints later than a step, to go on from there another way.
-
-        Nothing is deleted if the checkpoint of that step is damaged.
-
-        Args:
-            step: a step that is saved.
-
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     checkpoints = Checkpoints(folder)
-        ...     checkpoints.save(10, {"x": np.zeros(3)})
-        ...     checkpoints.save(20, {"x": np.full(3, np.nan)})
-        ...     checkpoints.rewind(10)
-        ...     checkpoints.latest
-        10
-        """
         step = self._chosen(step)
-        self._manifest(step)
-        self._check_sums(step)
-        later = [other for other in self.steps() if other > step]
-        for other in later:
-            self._refuse_foreign(other)
-        _meet("samuel: ready to rewind")
-        if _first():
-            self._sweep()
-            self._delete(later[::-1])  # the newest first, so that a kill leaves a shorter run and no gap
-        _meet("samuel: rewound")
+        path = self._path(step)
+        text, sums = _content(path / MANIFEST), _content(path / SUMS)
+        # Before it is parsed: the sum of the manifest is the one thing that every version of the format keeps.
+        if sums and f"{hashlib.sha256(text).hexdigest()}  {MANIFEST}\n".encode() not in sums:
+            what = "is not as it was written" if text else "is missing or empty"
+            raise DamagedCheckpoint(f"{path} is damaged: {MANIFEST} {what}")
+        try:
+            manifest = json.loads(text)
+        except ValueError:
+            manifest = None
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise ForeignCheckpoint(f"{path} is not a checkpoint of samuel: {MANIFEST} does not say {FORMAT!r}")
+        if not sums:
+            raise DamagedCheckpoint(f"{path} is damaged: {SUMS} is missing or empty")
+        if not isinstance(manifest.get("version"), int) or manifest["version"] > VERSION:
+            raise ForeignCheckpoint(
+                f"{path} has version {manifest.get('version')!r} of the format, and this samuel "
+                f"({_version('samuel')}) reads up to {VERSION}: it was written by a newer samuel, which can read it"
+            )
+        if manifest["step"] != step:
+            raise ForeignCheckpoint(f"{path} holds step {manifest['step']}: it was renamed, and is refused")
+        return manifest
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step_{step:09d}"
@@ -321,88 +293,20 @@ class Checkpoints:
             raise FileNotFoundError(f"step {step} is not in {self.folder}, which holds {_listed(steps)}")
         return step
 
-    def _manifest(self, step: int) -> dict[str, Any]:
-        """What `samuel.json` says, once it is known to be ours, of a version we can read, and as it was written."""
-        path = self._path(step)
-        text, sums = _content(path / MANIFEST), _content(path / SUMS)
-        # Before a word of it is believed. It is the one thing that every version of the format has to keep.
-        if sums and _sum_line(hashlib.sha256(text).hexdigest(), MANIFEST).encode() not in sums:
-            what = "is not as it was written" if text else "is missing or empty"
-            raise DamagedCheckpoint(f"{path} is damaged: {MANIFEST} {what}")
-        try:
-            manifest = json.loads(text)
-        except ValueError:
-            manifest = None
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise ForeignCheckpoint(f"{path} is not a checkpoint of samuel: {MANIFEST} does not say {FORMAT!r}")
-        if not sums:
-            raise DamagedCheckpoint(f"{path} is damaged: {SUMS} is missing or empty")
-        version = manifest.get("version")
-        if not isinstance(version, int) or version > VERSION:
-            raise ForeignCheckpoint(
-                f"{path} has version {version!r} of the format, and this samuel ({_version('samuel')}) reads up to "
-                f"{VERSION}: it was written by a newer samuel, which can read it"
-            )
-        if manifest["step"] != step:
-            raise ForeignCheckpoint(f"{path} holds step {manifest['step']}: it was renamed, and is refused")
-        return manifest
-
-    def _refuse_foreign(self, step: int) -> None:
-        """Raise if a checkpoint is another program's or a newer samuel's; a damaged one is still ours."""
-        with suppress(DamagedCheckpoint):
-            self._manifest(step)
-
     def _check_sums(self, step: int) -> None:
         path = self._path(step)
-        recorded = _content(path / SUMS).decode(errors="replace")
-        present = _sums(path)
-        if present == recorded:
-            return
-        before, now = _sums_by_name(recorded), _sums_by_name(present)
+        lines = _content(path / SUMS).decode(errors="replace").splitlines()
+        before = dict(reversed(line.split("  ", 1)) for line in lines if "  " in line)
+        now = _sums(path)
         for name in sorted(before.keys() | now.keys()):
-            if name not in now:
-                raise DamagedCheckpoint(f"{path} is damaged: {name} is missing")
-            if name not in before:
-                raise DamagedCheckpoint(f"{path} is damaged: {name} was added, or is missing from {SUMS}")
-            if before[name] != now[name]:
-                raise DamagedCheckpoint(f"{path} is damaged: {name} is not as it was written")
-        raise DamagedCheckpoint(f"{path} is damaged: {SUMS} is not as it was written")
-
-    def _way_out(self, damaged: int) -> str:
-        """Which older checkpoint can be read instead of a damaged one, in words."""
-        for step in self.steps()[::-1]:
-            if step < damaged:
-                try:
-                    self._manifest(step)
-                    self._check_sums(step)
-                except (DamagedCheckpoint, ForeignCheckpoint):
-                    continue
-                return (
-                    f"Step {step} is whole: restore(like, step={step}) reads it, and rewind({step}) deletes what came "
-                    f"after it, so that the run can go on from there"
-                )
-        return "No older step is whole"
-
-    def _holds(self, step: int, leaves: list[tuple[Leaf, Any]], state: Any) -> bool:
-        """Whether the checkpoint of a step has this very state."""
-        if _saved_leaves(self._manifest(step)) != [leaf for leaf, _ in leaves]:
-            self._check_sums(step)  # to say that it is damaged, where it is
-            return False
-        _, saved = self.restore(state, step)
-        return all(
-            leaf.kind == "plain" or _same_bits(value, other)
-            for (leaf, value), other in zip(leaves, jax.tree.leaves(saved), strict=True)
-        )
-
-    def _delete(self, steps: list[int]) -> None:
-        for step in steps:
-            path = self._path(step)
-            hidden = self.folder / f"{DELETING}{path.name}"
-            os.rename(path, hidden)  # in one step, so that half a checkpoint is never found under its name
-            shutil.rmtree(hidden)
+            if before.get(name) != now.get(name):
+                what = "is missing" if name not in now else f"is not in {SUMS}" if name not in before else "has changed"
+                raise DamagedCheckpoint(f"{path} is damaged: {name} {what} since it was written")
+        if len(before) < len(lines):
+            raise DamagedCheckpoint(f"{path} is damaged: {SUMS} has changed since it was written")
 
     def _sweep(self) -> None:
-        """Delete what processes left behind that were killed while they saved or deleted."""
+        """Delete the leftovers of processes that were killed while they saved or deleted."""
         if self.folder.exists():
             for entry in self.folder.iterdir():
                 if entry.name.startswith((SAVING, DELETING)):
@@ -491,10 +395,6 @@ def _version(package: str) -> str:
         return "0+unknown"
 
 
-def _saved_leaves(manifest: dict[str, Any]) -> list[Leaf]:
-    return [Leaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in manifest["leaves"]]
-
-
 def _refuse_differences(saved: list[Leaf], expected: list[Leaf], name: str) -> None:
     found, wanted = ({leaf.path: leaf for leaf in leaves} for leaves in (saved, expected))
     differences = []
@@ -526,15 +426,6 @@ def _compiled(leaf: Leaf) -> Leaf:
         return leaf
     number = {"bool": False, "int": 0, "float": 0.0}[leaf.dtype]
     return Leaf(leaf.path, "array", jnp.asarray(number).dtype.name)
-
-
-def _same_bits(one: Any, other: Any) -> bool:
-    if _holds_keys(one):
-        one, other = jax.random.key_data(one), jax.random.key_data(other)
-    if isinstance(one, jax.Array) and not one.is_fully_addressable:
-        pairs = zip(one.addressable_shards, other.addressable_shards, strict=True)
-        return all(_same_bits(mine.data, theirs.data) for mine, theirs in pairs)
-    return np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
 # Arrays: through orbax, which is imported late because it takes a while
@@ -616,56 +507,34 @@ def _weakly_typed(leaf: Leaf, array: jax.Array) -> jax.Array:
     return weak
 
 
-# Files: sums, and what reaches the disk when
+# Files
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every file below a folder; a link or a device has no business there."""
+    """Every file below a folder; links and devices are refused."""
     for entry in sorted(folder.iterdir()):
         if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
             raise DamagedCheckpoint(f"{folder} is damaged: {entry.name} is a link or a device, not a file")
-        if entry.is_dir():
-            yield from _files(entry)
-        else:
-            yield entry
+        yield from _files(entry) if entry.is_dir() else [entry]
 
 
 def _content(path: Path) -> bytes:
-    """What is in a small file; nothing if it is not there."""
+    """What is in a small file; empty if it is not there."""
     return path.read_bytes() if path.is_file() else b""
 
 
-def _sums(folder: Path) -> str:
-    """The sum of every file below a folder, in the form that `sha256sum` reads."""
-    lines = []
+def _sums(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder but that of the sums."""
+    found = {}
     for path in _files(folder):
-        name = path.relative_to(folder).as_posix()
-        if name != SUMS:
+        if (name := path.relative_to(folder).as_posix()) != SUMS:
             with path.open("rb") as file:
-                lines.append(_sum_line(hashlib.file_digest(file, "sha256").hexdigest(), name))
-    return "".join(lines)
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
-def _sum_line(digest: str, name: str) -> str:
-    return f"{digest}  {name}\n"
-
-
-def _sums_by_name(text: str) -> dict[str, str]:
-    pairs = (line.split("  ", 1) for line in text.splitlines() if "  " in line)
-    return {name: digest for digest, name in pairs}
-
-
-def _flush(folder: Path) -> None:
-    """Make sure that a folder and all below it survive a power cut."""
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            _flush(entry)
-        else:
-            _flush_entry(entry)
-    _flush_entry(folder)
-
-
-def _flush_entry(path: Path) -> None:
+def _flush(path: Path) -> None:
+    """Have a file or the entries of a folder survive a power cut."""
     if os.name != "posix":  # elsewhere folders cannot be opened, nor can files be flushed that are open for reading
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,8 +25,9 @@ from samuel_lab.cli.shared import BAD_INPUT, BUSY, FAILED, INTERRUPTED, AsJson, 
 if TYPE_CHECKING:  # these load JAX, which takes seconds that `samuel play` and `--help` need not wait for
     from samuel_lab.runs import Run
     from samuel_lab.studies.settings import BadSetting
-    from samuel_lab.studies.study import Prepared, Study
-    from samuel_lab.trial.training import Moment, Trial
+    from samuel_lab.studies.study import Study
+    from samuel_lab.trial.experiment import Experiment, Trial
+    from samuel_lab.trial.training import Moment
 
 NEEDED = ("jax", "flax", "optax", "orbax", "sklearn", "PIL")
 STOPPING = "Stopping at the next step; once more to stop at once. Nothing is lost either way."
@@ -48,7 +50,9 @@ def demo(
     seeds each. Prints the table of the paper and writes `report.html`, which opens in any browser, offline too. It is
     the same as `samuel run digits`.
     """
-    _start("digits", {}, _free("samuel-demo") if out is None else out, as_json, quiet)
+    with needs(*NEEDED):
+        from samuel_lab.studies.catalogue import STUDIES
+    _start(STUDIES["digits"](), _free("samuel-demo") if out is None else out, as_json, quiet)
 
 
 @app.command(
@@ -80,20 +84,25 @@ def resume(
     What comes out is what an uninterrupted run gives, line for line.
     """
     with needs(*NEEDED):
+        from samuel_lab.execution import choose_device
         from samuel_lab.runs import Run, RunError
         from samuel_lab.studies.catalogue import study_of
         from samuel_lab.studies.settings import BadSetting
     try:
         run = Run.open(folder)
+        if not repair and _complete(run):
+            finish(run, as_json, quiet)
+            return
         study = study_of(run.config["study"], run.config["options"])
     except RunError as error:
         fail(str(error), BAD_INPUT)
     except BadSetting as error:
         fail(f"{folder}: {error}", BAD_INPUT)
-    if not repair and _complete(run):
-        finish(run, as_json, quiet)
-        return
-    _carry_out(run, study, device or study.device, as_json, quiet, repair)
+    try:
+        choose_device(device or study.device, study.deterministic)
+    except BadSetting as error:  # nothing was done, so nothing is said about it in the folder
+        fail(f"--device: {error}", BAD_INPUT)
+    _carry_out(run, study, as_json, quiet, repair)
 
 
 def _complete(run: Run) -> bool:
@@ -134,20 +143,20 @@ def _help(kind: type[Study]) -> str:
 
 def _command(kind: type[Study]) -> Callable[..., None]:
     """A function with one parameter for every setting of a study, as typer wants it."""
-    from samuel_lab.studies.settings import BadSetting, settings_of, words
+    from samuel_lab.studies.settings import BadSetting, words
 
     def command(**given: Any) -> None:
         out, as_json, quiet = given.pop("out"), given.pop("as_json"), given.pop("quiet")
-        values = {name: value for name, value in given.items() if value is not None}
         try:
-            kind.read(values)
+            study = kind.read({name: value for name, value in given.items() if value is not None})
         except BadSetting as error:
             raise _refused(error) from None
-        _start(kind.name, values, _free(f"runs/{kind.name}-1") if out is None else out, as_json, quiet)
+        _start(study, _free(f"runs/{kind.name}-1") if out is None else out, as_json, quiet)
 
     parameters = []
-    for entry, type_, _ in settings_of(kind):
-        flag = "--" + entry.name.replace("_", "-")
+    types = kind.kinds()
+    for entry in fields(kind):
+        flag, type_ = "--" + entry.name.replace("_", "-"), types[entry.name]
         shown = entry.metadata["shown"] or (None if entry.default is None else words(entry.default))
         choices = entry.metadata["choices"]
         if type_ is bool:
@@ -198,29 +207,25 @@ def _free(name: str) -> Path:
     return path
 
 
-def _start(name: str, values: dict[str, Any], folder: Path, as_json: bool, quiet: bool) -> None:
+def _start(study: Study, folder: Path, as_json: bool, quiet: bool) -> None:
     """Begin a run."""
-    with needs(*NEEDED):
-        from samuel_lab.execution import choose_device
-        from samuel_lab.runs import Run, RunError
-        from samuel_lab.studies.catalogue import STUDIES
-        from samuel_lab.studies.settings import BadSetting, words
-    study = STUDIES[name].read(values)
-    # The run may be resumed from another folder.
-    paths = {key: str(path.absolute()) for key in ("data", "cache") if (path := getattr(study, key)) is not None}
-    study = STUDIES[name].read({**values, **paths})
+    from samuel_lab.execution import choose_device
+    from samuel_lab.runs import Run, RunError
+    from samuel_lab.studies.settings import BadSetting, words
+
     try:
         choose_device(study.device, study.deterministic)
     except BadSetting as error:
         raise _refused(error) from None
-    changed = [f"--{key.replace('_', '-')} {shlex.quote(words(value))}" for key, value in study.changed().items()]
-    flags = [_flag(one) for one in changed]
-    command = " ".join(["samuel run", name, *flags])
+    # The run may be resumed from another folder.
+    paths = {key: str(path.absolute()) for key in ("data", "cache") if (path := getattr(study, key)) is not None}
+    changed = {**study.changed(), **paths}
+    flags = [_flag(f"--{key.replace('_', '-')} {shlex.quote(words(value))}") for key, value in changed.items()]
     try:
-        run = Run.create(folder, name, study.as_json(), command)
+        run = Run.create(folder, study.name, study.as_json() | paths, " ".join(["samuel run", study.name, *flags]))
     except RunError as error:
         fail(str(error), BAD_INPUT)
-    _carry_out(run, study, study.device, as_json, quiet, fresh=True)
+    _carry_out(run, study, as_json, quiet, fresh=True)
 
 
 def _flag(text: str) -> str:
@@ -231,14 +236,12 @@ def _flag(text: str) -> str:
     return f"--no-{name[2:]}" if value == "no" else text
 
 
-def _carry_out(
-    run: Run, study: Study, device: str, as_json: bool, quiet: bool, repair: bool = False, fresh: bool = False
-) -> None:
+def _carry_out(run: Run, study: Study, as_json: bool, quiet: bool, repair: bool = False, fresh: bool = False) -> None:
     """Train what is left of a run, print its results and write its report.
 
     A run that is `fresh`, and that fails before there is a plan, leaves nothing behind: it would fail again.
     """
-    from samuel_lab.execution import choose_device, execute, observers_of
+    from samuel_lab.execution import execute, observers_of
     from samuel_lab.runs import BusyRun, ChangedPlan, DamagedRun, RunError
     from samuel_lab.studies.settings import BadSetting
     from samuel_lab.trial.training import Stop, Stopped
@@ -246,10 +249,6 @@ def _carry_out(
     console = Console(stderr=True, highlight=False)
     shown = _relative(run.folder)
     again = f"Go on with it by: samuel resume {shown}"
-    try:
-        choose_device(device, study.deterministic)
-    except BadSetting as error:  # nothing was done, so nothing is said about it in the folder
-        fail(f"--device: {error}", BAD_INPUT)
     try:
         with (
             observers_of(run, study) as observers,
@@ -278,8 +277,8 @@ def _carry_out(
             shutil.rmtree(run.folder, ignore_errors=True)
             fail(message, BAD_INPUT if bad else FAILED)
         run.stopped("error", str(error))
-        told = bad or isinstance(error, DamagedRun | ChangedPlan)  # these say what can be done, and it is another thing
-        fail(message if told else f"{message}\n{again}", BAD_INPUT if bad else FAILED)
+        advised = bad or isinstance(error, DamagedRun | ChangedPlan)  # whose messages say what else can be done
+        fail(message if advised else f"{message}\n{again}", BAD_INPUT if bad else FAILED)
     finish(run, as_json, quiet)
 
 
@@ -355,15 +354,17 @@ class Display:
         self.bars.update(self.one, description=what, completed=done, total=total)
         self._say(f"{what}: {done} of {total}")
 
-    def planned(self, prepared: Prepared, done: int) -> None:
+    def planned(self, experiment: Experiment, done: int) -> None:
         """Tell how much there is to do."""
-        self.trials = len(prepared.trials)
+        self.trials = len(experiment.trials)
         if self.one is not None:
             self.bars.remove_task(self.one)
         self.all = self.bars.add_task("trials", total=self.trials, completed=done, facts="")
-        self.one = self.bars.add_task("", total=prepared.plan["rounds"], facts="compiling")
+        self.one = self.bars.add_task("", total=experiment.plan["rounds"], facts="compiling")
         if not self.quiet and not self.console.is_terminal:
-            self.console.print(f"{prepared.plan['title']}: {self.trials} trials of {prepared.plan['rounds']} steps.")
+            self.console.print(
+                f"{experiment.plan['title']}: {self.trials} trials of {experiment.plan['rounds']} steps."
+            )
 
     def moment(self, moment: Moment) -> None:
         """Tell how training goes."""
@@ -377,10 +378,10 @@ class Display:
         self.bars.update(self.all, completed=moment.number)
         description = f"{moment.trial.name}, seed {moment.trial.seed}"
         self.bars.update(
-            self.one, description=description, completed=moment.step, total=moment.trial.rounds, facts=", ".join(facts)
+            self.one, description=description, completed=moment.step, total=moment.trial.steps, facts=", ".join(facts)
         )
         place = f"trial {moment.number + 1} of {self.trials}, {description}"
-        self._say(f"{place}: step {moment.step} of {moment.trial.rounds}, {', '.join(facts)}")
+        self._say(f"{place}: step {moment.step} of {moment.trial.steps}, {', '.join(facts)}")
 
     def _say(self, text: str) -> None:
         """A line now and then, where there is no terminal."""

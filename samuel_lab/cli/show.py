@@ -108,14 +108,16 @@ def list_command(
         table.add_row(kind.name, kind.summary, kind.data_in_short())
     console.print(table)
     table = _table("Methods: --methods NAME,NAME,...", "name", "what it is")
-    for name, label in methods.SAMUELS.items():
+    for name, label in {**{name: one[0] for name, one in methods.DROP_INS.items()}, **methods.PAPERS}.items():
         table.add_row(name, label)
     table.add_row("search", "every step schedule of an offline study; search@0.1 for those that begin with 0.1")
     table.add_row("baselines", ", ".join(methods.GROUPS["baselines"]))
     table.add_row("peers", "all of the following")
     for peer in optimizers.PEERS.values():
         table.add_row(f"  {peer.name}", f"{peer.label}: {peer.about}")
-    table.add_row("BASE/SCHEDULE", "with or without @RATE, such as adam/cosine@0.003; +average judges SAMUEL's average")
+    table.add_row(
+        "BASE/SCHEDULE", "with or without @RATE, such as adam/cosine@0.003; +average evaluates SAMUEL's average"
+    )
     console.print(table)
     table = _table("Bases and schedules", "name", "what it is")
     for base in optimizers.BASES.values():

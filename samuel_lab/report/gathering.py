@@ -20,8 +20,8 @@ ASIDE = frozenset(
     )
 )
 """Options in which two runs may differ and still be of one method: what is run and where, not how it learns."""
-OWN = {"samuel_": "samuel"}
-"""Options whose names begin so are for one method alone: whatever they are, the others learn the same."""
+DROP_IN, DROP_INS = "samuel_", ("samuel", "samuel-untold", "samuel-adam")
+"""Options whose names begin so are for these methods alone: whatever they are, the others learn the same."""
 PART = "search@"
 """What the names of parts of a search begin with."""
 
@@ -167,7 +167,7 @@ def _put_together(runs: Sequence[Recorded]) -> Study:
 
 def _matters(option: str, method: str) -> bool:
     """Whether a method may learn differently with another value of an option."""
-    return option not in ASIDE and all(method == its for begin, its in OWN.items() if option.startswith(begin))
+    return option not in ASIDE and (method in DROP_INS or not option.startswith(DROP_IN))
 
 
 def _with_whole_searches(runs: Sequence[Recorded]) -> list[tuple[Recorded, list[Trial]]]:

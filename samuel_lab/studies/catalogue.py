@@ -15,6 +15,10 @@ STUDIES: dict[str, type[Study]] = {
 """What `samuel run` can run."""
 
 
+RETIRED = {"samuel_base", "samuel_rule", "samuel_horizon"}
+"""Settings of studies before the drop-in had its methods by name."""
+
+
 def study_of(name: str, options: dict[str, object]) -> Study:
     """A study from its name and its settings, as `config.json` has them.
 
@@ -23,4 +27,12 @@ def study_of(name: str, options: dict[str, object]) -> Study:
     """
     if name not in STUDIES:
         raise BadSetting("study", f"study {name!r} is not known: choose from {', '.join(STUDIES)}")
+    retired = sorted(RETIRED & options.keys())
+    if retired:
+        raise BadSetting(
+            retired[0],
+            f"this run was made by an older samuel, whose method `samuel` was another one (settings "
+            f"{', '.join(retired)}), and cannot be resumed; `samuel report` reads it as ever. Start a new run with "
+            "the methods samuel, samuel-untold or samuel-adam",
+        )
     return STUDIES[name].read(options)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from samuel_lab.data import Tell as TellData
 from samuel_lab.studies.settings import option
-from samuel_lab.studies.study import Course
 from samuel_lab.studies.within import WithinAnother
-from samuel_lab.trial import schedules
-from samuel_lab.trial.methods import Method, Setup, method
+from samuel_lab.trial.experiment import Experiment
+from samuel_lab.trial.methods import method
+from samuel_lab.trial.trainers import Trainer
 
 
 @dataclass(frozen=True)
@@ -29,27 +30,30 @@ class Compute(WithinAnother):
         """One schedule, and the forms of SAMUEL."""
         return (f"{self.inner.base}/constant", "samuel-full", "samuel-linear", "samuel")
 
-    def course(self, tell: TellData) -> Course:
-        course = self.inner.course(tell)
+    def experiment(self, tell: TellData) -> Experiment:
+        found = self.inner.experiment(tell)
         # Long enough to measure; restarts where the protocol has them, in proportion.
-        before = course.setup.rounds
-        transitions = sorted({max(1, round(self.steps * at / before)) for at in course.setup.transitions})
-        setup = replace(course.setup, rounds=self.steps, transitions=tuple(transitions))
-        if len(transitions) + 1 != len(setup.phases):
-            setup = replace(setup, phases=setup.phases[: len(transitions) + 1])
+        transitions = tuple(sorted({max(1, round(self.steps * at / found.steps)) for at in found.transitions}))
         about = (
             f"{self.summary} {self.steps} steps of each on the task of {self.task}, which has "
-            f"{course.plan['protocol_steps']} steps in the full protocol."
+            f"{found.plan['protocol_steps']} steps in the full protocol."
         )
-        trials = len(schedules.product(self.inner.phases))
-        plan = course.plan | {"about": about, "protocol_trials": trials}
-        return course._replace(setup=setup, measures=[0, *range(4, self.steps, 4), self.steps], plan=plan)
+        return replace(
+            found,
+            steps=self.steps,
+            transitions=transitions,
+            phases=found.phases[: len(transitions) + 1],
+            measures=[0, *range(4, self.steps, 4), self.steps],
+            plan={**found.plan, "about": about, "protocol_trials": self._schedules},
+        )
 
-    def method(self, name: str, setup: Setup) -> Method:
-        found = method(name, setup)
+    def method(self, name: str, experiment: Experiment) -> Trainer:
+        found = method(name, experiment)
         if name != self.method_names()[0]:
-            return found._replace(extra={"protocol_trials": 1})
-        trials = len(schedules.product(self.inner.phases))
-        return found._replace(
-            label=f"{found.label.partition(',')[0]}, a search of {trials}", extra={"protocol_trials": trials}
-        )
+            return found.with_(extra={"protocol_trials": 1})
+        label = f"{found.label.partition(',')[0]}, a search of {self._schedules}"
+        return found.with_(label=label, extra={"protocol_trials": self._schedules})
+
+    @property
+    def _schedules(self) -> int:
+        return math.prod(map(len, self.inner.phases))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,21 +22,11 @@ from samuel_lab.data.folders import image_folder
 from samuel_lab.data.pipeline import MEAN, STD, Pipeline, centre_crops
 from samuel_lab.data.sst2 import sst2
 from samuel_lab.models import BiLSTM, ConvNet, ResNet18, ResNet50, Task
-from samuel_lab.studies.settings import BadSetting, option
-from samuel_lab.studies.study import (
-    EXAM_BATCH,
-    HELP,
-    Course,
-    Study,
-    count,
-    evenly,
-    facts_about,
-    resident,
-    stats_of,
-)
+from samuel_lab.studies.settings import BadSetting, changed, option
+from samuel_lab.studies.study import EXAM_BATCH, Study, count, evenly, facts_about, resident, stats_of
 from samuel_lab.trial import methods as named
 from samuel_lab.trial import schedules
-from samuel_lab.trial.methods import Setup
+from samuel_lab.trial.experiment import Experiment
 from samuel_lab.trial.trainers import ExamBatch
 
 POINTS = 20
@@ -70,11 +61,13 @@ class Offline(Study):
     etas: int = option(10, "Number of step sizes that the paper's weights are kept with.", least=1, most=60)
     batch: int = option(256, "Examples in a batch.", least=1)
     examples: int | None = option(None, "Use only so many examples of each class.", least=1, shown="all")
-    methods: tuple[str, ...] = option(
+    methods: tuple[str, ...] = changed(
+        Study,
+        "methods",
         ("search", "samuel-full", "samuel", "adam/warmup-cosine", "peers"),
-        HELP["methods"] + " `search` is every step schedule.",
+        Study.__dataclass_fields__["methods"].metadata["help"] + " `search` is every step schedule.",
     )
-    seeds: int = option(1, HELP["seeds"] + " The search is made with the first.", least=1, most=1000)
+    seeds: int = changed(Study, "seeds", 1, "How many seeds every method is trained with; the search with the first.")
 
     def check(self) -> None:
         super().check()
@@ -127,32 +120,16 @@ class Offline(Study):
             )
         return rounds, transitions
 
-    def make_course(
+    def of_task(
         self,
         task: Task,
         steps_per_epoch: int,
         feed: Any,
         exam: Iterable[ExamBatch],
         plan: dict[str, Any],
-    ) -> Course:
-        """The course, once the data are open."""
+    ) -> Experiment:
+        """The experiment, once the data are open."""
         rounds, transitions = self.scaled(steps_per_epoch)
-        setup = Setup(
-            task,
-            rounds,
-            phases=self.phases,
-            transitions=transitions,
-            base=self.base,
-            experts_adagrad=self.experts_adagrad,
-            weight_decay=self.weight_decay,
-            baselines=self.baselines,
-            Q=self.etas,
-            placement=self.placement,  # pyright: ignore[reportArgumentType]
-            samuel_base=self.samuel_base,
-            samuel_rule=self.samuel_rule,
-            samuel_horizon=self.samuel_horizon,
-            samuel_weight_decay=self.samuel_weight_decay,
-        )
         shared = {
             "unit": "step",
             "steps_per_epoch": steps_per_epoch,
@@ -162,9 +139,19 @@ class Offline(Study):
             # What the whole protocol takes, whatever the scale: the compute table needs it.
             "protocol_steps": round(self.epochs * steps_per_epoch),
             "about": f"{self.summary} {rounds} steps ({rounds / steps_per_epoch:.3g} epochs), phases start at "
-            f"{', '.join(map(str, transitions)) or 'no step'}; {len(schedules.product(self.phases))} step schedules.",
+            f"{', '.join(map(str, transitions)) or 'no step'}; {math.prod(map(len, self.phases))} step schedules.",
         }
-        return Course(setup, feed, lambda step: exam, measures(rounds, steps_per_epoch, transitions), shared | plan)
+        return Experiment(
+            self,
+            task,
+            rounds,
+            phases=self.phases,
+            transitions=transitions,
+            measures=measures(rounds, steps_per_epoch, transitions),
+            feed=feed,
+            exam=lambda step: exam,
+            plan=shared | plan,
+        )
 
 
 @dataclass(frozen=True)
@@ -181,7 +168,7 @@ class InMemory(Offline):
         """The network."""
         raise NotImplementedError
 
-    def course(self, tell: TellData) -> Course:
+    def experiment(self, tell: TellData) -> Experiment:
         dataset = self.dataset(tell)
         train, test = dataset.train, dataset.test
         if self.examples:
@@ -189,7 +176,7 @@ class InMemory(Offline):
         stats = stats_of(train)
         kind = np.float32 if train.inputs.dtype == np.uint8 else np.int32
         task = Task(self.network(dataset), np.zeros((1, *train.inputs.shape[1:]), kind), len(dataset.classes))
-        return self.make_course(
+        return self.of_task(
             task,
             max(1, len(train) // self.batch),
             lambda seed: resident(train, self.batch, seed, self.augment, stats),
@@ -231,15 +218,11 @@ class Sst2(InMemory):
     model: ClassVar[str] = "bidirectional LSTM"
     needs_data: ClassVar[str] = "SST-2: a folder with train.tsv and dev.tsv, or an archive of one"
 
-    epochs: float = option(25.0, "Epochs of the full protocol.", above=0, most=10**6)
-    transitions: tuple[float, ...] = option(
-        (15.0, 20.0), "The epochs at which the second and third phase start.", above=0
-    )
-    base: str = option(
-        "momentum", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES)
-    )
-    weight_decay: float = option(3e-6, "How much of the parameters is added to gradients.", least=0)
-    batch: int = option(64, "Examples in a batch.", least=1)
+    epochs: float = changed(Offline, "epochs", 25.0)
+    transitions: tuple[float, ...] = changed(Offline, "transitions", (15.0, 20.0))
+    base: str = changed(Offline, "base", "momentum")
+    weight_decay: float = changed(Offline, "weight_decay", 3e-6)
+    batch: int = changed(Offline, "batch", 64)
     embedding: int = option(300, "Numbers of a word's vector.", least=1)
     hidden: int = option(256, "Numbers of the LSTM's memory, in each direction.", least=1)
     length: int = option(64, "Longer phrases are cut to so many words.", least=1)
@@ -268,16 +251,13 @@ class DigitsOffline(InMemory):
     model: ClassVar[str] = "a small convolutional network"
     takes_data: ClassVar[bool] = False
 
-    epochs: float = option(20.0, "Epochs of the full protocol.", above=0, most=10**6)
-    transitions: tuple[float, ...] = option(
-        (10.0, 16.0), "The epochs at which the second and third phase start.", above=0
-    )
-    batch: int = option(64, "Examples in a batch.", least=1)
+    epochs: float = changed(Offline, "epochs", 20.0)
+    transitions: tuple[float, ...] = changed(Offline, "transitions", (10.0, 16.0))
+    batch: int = changed(Offline, "batch", 64)
     width: int = option(16, "Width of the network's first layer.", least=1)
-    placement: str = option("map", HELP["placement"], choices=("map", "scan"))
-    methods: tuple[str, ...] = option(
-        ("search", "samuel-full", "samuel-linear", "samuel", "adam/warmup-cosine", "peers"),
-        HELP["methods"] + " `search` is every step schedule.",
+    placement: str = changed(Study, "placement", "map")
+    methods: tuple[str, ...] = changed(
+        Offline, "methods", ("search", "samuel-full", "samuel-linear", "samuel", "adam/warmup-cosine", "peers")
     )
 
     def dataset(self, tell: TellData) -> Dataset:
@@ -337,23 +317,17 @@ class ImageNet(Offline):
         "an image folder with train/CLASS and val/CLASS, as ImageNet has it, or an archive of one"
     )
 
-    epochs: float = option(100.0, "Epochs of the full protocol.", above=0, most=10**6)
-    transitions: tuple[float, ...] = option(
-        (50.0, 75.0), "The epochs at which the second and third phase start.", above=0
-    )
-    rates: tuple[float, ...] = option(
-        (0.2, 0.4, 0.6, 0.8, 1.0), "Candidate learning rates of the first phase.", above=0
-    )
-    divide: float = option(10.0, "What candidates are divided by from each phase to the next.", least=1)
-    base: str = option(
-        "nesterov", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES)
-    )
-    batch: int = option(1024, "Images in a batch.", least=1)
+    epochs: float = changed(Offline, "epochs", 100.0)
+    transitions: tuple[float, ...] = changed(Offline, "transitions", (50.0, 75.0))
+    rates: tuple[float, ...] = changed(Offline, "rates", (0.2, 0.4, 0.6, 0.8, 1.0))
+    divide: float = changed(Offline, "divide", 10.0)
+    base: str = changed(Offline, "base", "nesterov")
+    batch: int = changed(Offline, "batch", 1024)
     width: int = option(64, "Width of the network's first layer.", least=1)
     size: int = option(224, "Side of the crops that the network sees, in pixels.", least=8, most=1024)
     workers: int | None = option(None, "Processes that decode.", least=1, most=1024, shown="one per core")
 
-    def course(self, tell: TellData) -> Course:
+    def experiment(self, tell: TellData) -> Experiment:
         assert self.data is not None, "checked when the study was made"
         folder = image_folder(self.data, cache=self.cache, tell=tell)
         train, val = folder.train, folder.val
@@ -378,7 +352,7 @@ class ImageNet(Offline):
             return Streamed(pipeline, (MEAN, STD))
 
         used = {"name": "images", "train": len(train.paths), "test": len(val.paths), "classes": list(folder.classes)}
-        return self.make_course(
+        return self.of_task(
             task,
             max(1, len(train.paths) // self.batch),
             feed,

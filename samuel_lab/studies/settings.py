@@ -1,4 +1,4 @@
-"""What a study can be told: typed fields with a help text and a range, checked before any work begins.
+"""The settings of a study: typed fields with a help text and a range, checked before any work begins.
 
 The fields of a study are its options on the command line, the entries of `config.json` in the folder of a run, and the
 arguments of its class, under one name and with one check.
@@ -6,11 +6,10 @@ arguments of its class, under one name and with one check.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
@@ -37,7 +36,7 @@ def option(
     """A field of `Settings`.
 
     Args:
-        default: its value unless told otherwise.
+        default: its value unless one is given.
         help: what it is, for `--help`.
         least: the smallest value a number, or every number of a list, may have.
         above: a value that numbers must be larger than.
@@ -47,6 +46,12 @@ def option(
     """
     limits = {"help": help, "least": least, "above": above, "most": most, "choices": choices, "shown": shown}
     return field(default=default, metadata=limits)
+
+
+def changed(kind: type[Settings], name: str, default: Any, help: str | None = None) -> Any:
+    """The option of a class with another default, and perhaps another help text."""
+    limits = dict(kind.__dataclass_fields__[name].metadata)
+    return field(default=default, metadata=limits | ({} if help is None else {"help": help}))
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class Settings:
         kinds, known = cls.kinds(), [entry.name for entry in fields(cls)]
         for name in values:
             if name not in known:
-                raise BadSetting(name, f"{name!r} is no setting here: there are {', '.join(known)}")
+                raise BadSetting(name, f"unknown setting {name!r}; choose from {', '.join(known)}")
         return cls(**{name: parse(name, value, kinds[name]) for name, value in values.items()})
 
     def as_json(self) -> dict[str, Any]:
@@ -221,13 +226,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
-
-
-def settings_of(cls: type[Settings]) -> list[tuple[dataclasses.Field[Any], Any, Callable[[str], Any]]]:
-    """Every setting of a class: its field, its type, and a function that reads its text."""
-    kinds = cls.kinds()
-
-    def reader(name: str) -> Callable[[str], Any]:
-        return lambda text: parse(name, text, kinds[name])
-
-    return [(entry, kinds[entry.name], reader(entry.name)) for entry in fields(cls)]

@@ -9,29 +9,16 @@ from typing import ClassVar
 import numpy as np
 from flax import linen as nn
 
-from samuel.core.rules import TRAITS
 from samuel_lab.data import Dataset
 from samuel_lab.data import Tell as TellData
 from samuel_lab.data.batches import Exam
 from samuel_lab.data.cifar10 import cifar10
 from samuel_lab.data.digits import digits
 from samuel_lab.models import ConvNet, ResNet18, Task
-from samuel_lab.studies.settings import BadSetting, option
-from samuel_lab.studies.study import (
-    EXAM_BATCH,
-    HELP,
-    Course,
-    Shifted,
-    Study,
-    count,
-    evenly,
-    facts_about,
-    resident,
-    stats_of,
-)
+from samuel_lab.studies.settings import BadSetting, changed, option
+from samuel_lab.studies.study import EXAM_BATCH, Shifted, Study, count, evenly, facts_about, resident, stats_of
 from samuel_lab.trial import methods as named
-from samuel_lab.trial import schedules
-from samuel_lab.trial.methods import Setup
+from samuel_lab.trial.experiment import Experiment
 
 POINTS = 64
 """Measurements before the shift, and about as many after the last window."""
@@ -69,7 +56,7 @@ class Shift(Study):
         "CIFAR-10: the folder of its binary files, an image folder train/CLASS, test/CLASS, or an archive of either"
     )
 
-    methods: tuple[str, ...] = option(("samuel", "samuel-linear", "baselines", "peers"), HELP["methods"])
+    methods: tuple[str, ...] = changed(Study, "methods", ("samuel", "samuel-linear", "baselines", "peers"))
     rounds: int = option(25_600, "Rounds of the full protocol.", least=10, most=10**9)
     shift: int = option(17_000, "The round at which the classes change.", least=5)
     windows: tuple[int, ...] = option(
@@ -143,12 +130,7 @@ class Shift(Study):
         small = self.stem == "3x3"
         return ResNet18(classes=len(self.first), width=self.width, small_images=small, dtype=self.dtype)
 
-    @property
-    def baselines(self) -> Mapping[tuple[str, str], float]:
-        """The learning rates of the twelve."""
-        return schedules.BASELINES
-
-    def course(self, tell: TellData) -> Course:
+    def experiment(self, tell: TellData) -> Experiment:
         dataset = self.dataset(tell)
         for name in (*self.first, *self.then):
             if name not in dataset.classes:
@@ -163,31 +145,20 @@ class Shift(Study):
         stats = stats_of(trains[0])
         exams = [Exam(split, EXAM_BATCH, *stats) for split in tests]
         task = Task(self.network(), np.zeros((1, *train.inputs.shape[1:]), np.float32), len(self.first))
-        setup = Setup(
+        augment = "crop-flip" if self.augment == "crop-flip" else None
+        windows = sorted({min(window, rounds - shift) for window in self.windows})
+        sizes = sum(map(len, trains)), sum(map(len, tests))
+        return Experiment(
+            self,
             task,
             rounds,
             phases=(self.rates,),
             shortest=shortest,
-            base="adagrad",
-            experts_adagrad=self.experts_adagrad,
-            baselines=self.baselines,
-            combine=self.combine,  # pyright: ignore[reportArgumentType]
-            placement=self.placement,  # pyright: ignore[reportArgumentType]
-            samuel_base=self.samuel_base,
-            samuel_rule=self.samuel_rule,
-            samuel_horizon=self.samuel_horizon,
-            samuel_weight_decay=self.samuel_weight_decay,
-        )
-        augment = "crop-flip" if self.augment == "crop-flip" else None
-        windows = sorted({min(window, rounds - shift) for window in self.windows})
-        sizes = sum(map(len, trains)), sum(map(len, tests))
-        return Course(
-            setup,
+            measures=measures(rounds, shift, windows),
             feed=lambda seed: Shifted(
                 *(resident(one, self.batch, seed, augment, stats) for one in trains), shift=shift
             ),
             exam=lambda step: exams[step > shift],
-            measures=measures(rounds, shift, windows),
             plan={
                 "about": self._about(rounds, shift),
                 "unit": "round",
@@ -238,21 +209,16 @@ class Digits(Shift):
     needs_data: ClassVar[str] = ""
     takes_data: ClassVar[bool] = False
 
-    methods: tuple[str, ...] = option(("samuel", "samuel-linear", "baselines"), HELP["methods"])
-    rounds: int = option(768, "Rounds of the full protocol.", least=10, most=10**9)
-    shift: int = option(512, "The round at which the classes change.", least=5)
-    windows: tuple[int, ...] = option((10, 50, 100), "Rounds after the shift over which accuracy is averaged.", least=1)
-    shortest: int = option(6, "Rounds in the shortest block of the paper's algorithm.", least=1)
-    first: tuple[str, ...] = option(("5", "6", "7", "8", "9"), "The classes before the shift.")
-    then: tuple[str, ...] = option(("0", "1", "2", "3", "4"), "The classes after it.")
-    batch: int = option(64, "Examples in a batch.", least=1)
-    width: int = option(16, "Width of the network's first layer.", least=1)
-    samuel_base: str = option("adagrad", HELP["samuel_base"], choices=tuple(TRAITS))
-    placement: str = option(
-        "map",
-        "How several networks train on one device: side by side (map) or one after another (scan).",
-        choices=("map", "scan"),
-    )
+    methods: tuple[str, ...] = changed(Study, "methods", ("samuel", "samuel-linear", "baselines"))
+    rounds: int = changed(Shift, "rounds", 768)
+    shift: int = changed(Shift, "shift", 512)
+    windows: tuple[int, ...] = changed(Shift, "windows", (10, 50, 100))
+    shortest: int = changed(Shift, "shortest", 6)
+    first: tuple[str, ...] = changed(Shift, "first", ("5", "6", "7", "8", "9"))
+    then: tuple[str, ...] = changed(Shift, "then", ("0", "1", "2", "3", "4"))
+    batch: int = changed(Shift, "batch", 64)
+    width: int = changed(Shift, "width", 16)
+    placement: str = changed(Study, "placement", "map")
 
     def check(self) -> None:
         for name in ("stem", "augment"):

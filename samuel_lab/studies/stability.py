@@ -1,4 +1,4 @@
-"""Does SAMUEL depend on the two numbers it is told? The paper's 18 runs, on top of each other."""
+"""Does SAMUEL depend on its two hyperparameters? The paper's 18 runs, on top of each other."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from samuel_lab.data import Tell as TellData
 from samuel_lab.studies.settings import BadSetting, option
-from samuel_lab.studies.study import Course
 from samuel_lab.studies.within import WithinAnother
-from samuel_lab.trial.methods import Method, Setup, method
+from samuel_lab.trial.experiment import Experiment
+from samuel_lab.trial.methods import method
+from samuel_lab.trial.trainers import Trainer
 
 ALPHAS = {
     1: (1.0,),
@@ -26,7 +27,7 @@ class Stability(WithinAnother):
     """SAMUEL with several numbers of history decays and of step sizes."""
 
     name: ClassVar[str] = "stability"
-    title: ClassVar[str] = "The same result whatever it is told"
+    title: ClassVar[str] = "The same result with any hyperparameters"
     summary: ClassVar[str] = "18 runs of the paper's SAMUEL with other numbers of history decays and of step sizes."
 
     decays: tuple[int, ...] = option(
@@ -44,9 +45,8 @@ class Stability(WithinAnother):
         for name, numbers in (("decays", self.decays), ("step_sizes", self.step_sizes)):
             if len(set(numbers)) < len(numbers):
                 raise BadSetting(name, f"{name} must differ from each other, got {numbers}")
-        for name in ("samuel_base", "samuel_rule", "samuel_horizon"):
-            if name in self.changed():
-                raise BadSetting(name, f"{name} is the drop-in's, and this study has the paper's algorithm only")
+        if "samuel_weight_decay" in self.changed():
+            raise BadSetting("samuel_weight_decay", "samuel_weight_decay is the drop-in's, which this study has not")
         if self.inner.base != "adagrad":
             raise BadSetting("task", f"task must be one whose experts are AdaGrad's, got {self.task}")
 
@@ -54,11 +54,12 @@ class Stability(WithinAnother):
         """The trials' names."""
         return tuple(f"alphas={decays} etas={sizes}" for decays in self.decays for sizes in self.step_sizes)
 
-    def course(self, tell: TellData) -> Course:
-        return self.inner.course(tell)
+    def experiment(self, tell: TellData) -> Experiment:
+        return self.inner.experiment(tell)
 
-    def method(self, name: str, setup: Setup) -> Method:
+    def method(self, name: str, experiment: Experiment) -> Trainer:
         decays, sizes = (int(part.partition("=")[2]) for part in name.split())
-        found = method("samuel-full", replace(setup, alphas=ALPHAS[decays], Q=sizes))
+        settings = replace(self.inner, etas=sizes)
+        found = method("samuel-full", replace(experiment, settings=settings, alphas=ALPHAS[decays]))
         label = f"{decays} decays, {sizes} step sizes"
-        return found._replace(name=name, label=label, group="stability", extra={"alphas": decays, "etas": sizes})
+        return found.with_(name=name, label=label, group="stability", extra={"alphas": decays, "etas": sizes})

@@ -1,61 +1,37 @@
 """What a study is: settings that say what to train, and the trials that follow from them.
 
-A study is a frozen dataclass of settings. `prepare` opens the data and gives the plan and its trials;
-`samuel_lab.execution` trains them. To add one, derive from `Study` (or from `Shift` or `Offline`, which have the
-paper's two protocols), and name it in `samuel_lab.studies.catalogue`.
+A study is a frozen dataclass of settings. `prepare` opens the data and gives an `Experiment` with its plan and trials;
+`samuel_lab.execution` trains them and keeps everything in the folder of a run. Methods read settings from the study, so
+a new setting is one field here and one use there. To add a study, derive from `Study` (or from `Shift` or `Offline`,
+the paper's two protocols), and name it in `samuel_lab.studies.catalogue`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from samuel.core.rules import RULES, TRAITS
 from samuel_lab.data import Dataset, Split
 from samuel_lab.data import Tell as TellData
 from samuel_lab.data.batches import Resident, statistics
 from samuel_lab.models import Task
 from samuel_lab.studies.settings import BadSetting, Settings, option
 from samuel_lab.trial import methods as named
-from samuel_lab.trial.methods import Method, Setup
-from samuel_lab.trial.optimizers import WEIGHT_DECAY
-from samuel_lab.trial.trainers import ExamBatch, Trainer
-from samuel_lab.trial.training import Feed, Lesson, Trial
+from samuel_lab.trial import schedules
+from samuel_lab.trial.experiment import Experiment, Feed, Trial
+from samuel_lab.trial.trainers import Trainer
 
 DEVICES = ("auto", "cpu", "gpu")
 PRECISIONS = ("float32", "bfloat16")
 EXAM_BATCH = 1000
 """How many examples are judged at once."""
-
-
-class Prepared(NamedTuple):
-    """A study whose data are open."""
-
-    plan: dict[str, Any]
-    """What `plan.json` of a run holds."""
-    trials: tuple[Trial, ...]
-    close: Callable[[], None] = lambda: None
-    """Lets go of what trials share: memory, and processes that decode."""
-
-
-class Course(NamedTuple):
-    """What all trials of a study have in common."""
-
-    setup: Setup
-    feed: Callable[[int], Feed]
-    """The batches that a seed gives."""
-    exam: Callable[[int], Iterable[ExamBatch]]
-    """The exam that is due when so many steps are complete."""
-    measures: Sequence[int]
-    plan: dict[str, Any]
-    """What to say about it in the plan."""
 
 
 @dataclass(frozen=True)
@@ -108,15 +84,18 @@ class Study(Settings):
         "plain, whose sum begins at 0.",
         choices=tuple(named.EXPERTS_ADAGRAD),
     )
-    samuel_base: str = option("adam", "What the drop-in `samuel` gets its directions from.", choices=tuple(TRAITS))
-    samuel_rule: str = option("samuel", "The drop-in's rule.", choices=tuple(RULES))
-    samuel_horizon: bool = option(True, "Whether the drop-in is told the number of steps.")
     samuel_weight_decay: float | None = option(
         None,
         "Decoupled weight decay of the drop-in: its matrices shrink by this times its learning rate in every step.",
         least=0,
-        shown=f"{WEIGHT_DECAY:g} over adam, otherwise 0",
+        shown="the library's",
     )
+
+    # What methods read of a study that has no such option.
+    base: ClassVar[str] = "adagrad"
+    weight_decay: ClassVar[float] = 0.0
+    etas: ClassVar[int | None] = None
+    combine: ClassVar[str] = "sample"
 
     @classmethod
     def data_in_short(cls) -> str:
@@ -145,16 +124,21 @@ class Study(Settings):
         raise BadSetting("methods", f"method {name!r} is a step schedule, and this study has no transitions")
 
     @abstractmethod
-    def course(self, tell: TellData) -> Course:
-        """Open the data and say what is trained and how it is measured."""
+    def experiment(self, tell: TellData) -> Experiment:
+        """Open the data, and scale the protocol: all but the trials."""
+
+    @property
+    def baselines(self) -> Mapping[tuple[str, str], float]:
+        """The learning rates of bases with schedules, where a name gives none."""
+        return schedules.BASELINES
 
     def method_names(self) -> tuple[str, ...]:
         """The methods to train."""
         return named.expand(self.methods)
 
-    def method(self, name: str, setup: Setup) -> Method:
+    def method(self, name: str, experiment: Experiment) -> Trainer:
         """A method of this study by its name."""
-        return named.method(name, setup)
+        return named.method(name, experiment)
 
     def seeds_of(self, name: str) -> range:
         """The seeds a method is trained with: a search only with the first."""
@@ -165,100 +149,36 @@ class Study(Settings):
         """What the network computes in."""
         return jnp.bfloat16 if self.precision == "bfloat16" else jnp.float32
 
-    def prepare(self, tell: TellData = lambda what, done, total: None) -> Prepared:
-        """Open the data and make the plan.
+    def prepare(self, tell: TellData = lambda what, done, total: None) -> Experiment:
+        """Open the data and make the plan and its trials.
 
         Args:
-            tell: is told what is being read, and how far.
+            tell: called with what is being read, and how far.
 
         Raises:
             BadSetting, ValueError, OSError: if the data are not what the study needs.
         """
-        course = self.course(tell)
-        feeds = _Feeds(course.feed)
-        found = [self.method(name, course.setup) for name in self.method_names()]
-        trials, rows = [], []
-        trainers = {method.name: method.trainer() for method in found}
+        experiment = self.experiment(tell)
+        methods = [self.method(name, experiment) for name in self.method_names()]
         # Seed by seed, so that a run cut short has all methods with fewer seeds rather than the other way round.
-        for seed in range(self.first_seed, self.first_seed + self.seeds):
-            for method in found:
-                if seed not in self.seeds_of(method.name):
-                    continue
-                trainer = trainers[method.name]
-                trials.append(
-                    Trial(
-                        method.name,
-                        seed,
-                        method.label,
-                        method.group,
-                        method.about,
-                        rounds=course.setup.rounds,
-                        measures=course.measures,
-                        lesson=_lesson(trainer, feeds, course.exam, seed),
-                    )
-                )
-                rows.append({**_row(trials[-1], trainer), **method.extra})
+        trials = tuple(
+            Trial(method, seed, experiment.steps, experiment.measures)
+            for seed in range(self.first_seed, self.first_seed + self.seeds)
+            for method in methods
+            if seed in self.seeds_of(method.name)
+        )
         plan = {
             "study": self.name,
             "title": self.title,
-            "rounds": course.setup.rounds,
+            "rounds": experiment.steps,
             "steps_per_epoch": None,
             "shift": None,
             "windows": [],
-            "transitions": list(course.setup.transitions),
-            **course.plan,
-            "trials": rows,
+            "transitions": list(experiment.transitions),
+            **experiment.plan,
+            "trials": [{**trial.method.row, "seed": trial.seed, "steps": trial.steps} for trial in trials],
         }
-        return Prepared(plan, tuple(trials), feeds.close)
-
-
-class _Feeds:
-    """The batches of one seed at a time: trials come seed by seed, and feeds hold memory and processes."""
-
-    def __init__(self, make: Callable[[int], Feed]) -> None:
-        self.make = make
-        self.seed: int | None = None
-        self.feed: Feed | None = None
-
-    def __call__(self, seed: int) -> Feed:
-        if self.feed is None or seed != self.seed:
-            self.close()
-            self.seed, self.feed = seed, self.make(seed)
-        return self.feed
-
-    def close(self) -> None:
-        """End the feed there is."""
-        feed, self.feed = self.feed, None
-        close = getattr(feed, "close", None)
-        if close is not None:
-            close()
-
-
-def _lesson(
-    trainer: Trainer, feeds: _Feeds, exam: Callable[[int], Iterable[ExamBatch]], seed: int
-) -> Callable[[], Lesson]:
-    return lambda: Lesson(trainer, feeds(seed), exam, jax.random.key(seed))
-
-
-def _row(trial: Trial, trainer: Trainer) -> dict[str, Any]:
-    """A trial as the plan tells it."""
-    return {
-        "trial": trial.name,
-        "seed": trial.seed,
-        "label": trial.label,
-        "group": trial.group,
-        "about": trial.about,
-        "steps": trial.rounds,
-        "networks": trainer.networks,
-        "gradients": trainer.gradients,
-        "levels": None if trainer.levels is None else list(trainer.levels),
-        "rates": None if trainer.rates is None else list(trainer.rates),
-        "schedules": None if trainer.schedules is None else [list(one) for one in trainer.schedules],
-    }
-
-
-HELP = {entry.name: entry.metadata["help"] for entry in fields(Study)}
-"""The help texts of the settings that all studies share, for those that change a default."""
+        return replace(experiment, plan=plan, trials=trials)
 
 
 class Shifted:

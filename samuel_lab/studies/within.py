@@ -36,9 +36,11 @@ class WithinAnother(Study):
     width: int | None = option(None, "Width of the network's first layer.", least=1, shown="the task's")
     size: int | None = option(None, "Side of the crops of imagenet, in pixels.", least=8, shown="the task's")
     placement: str | None = option(
-        None, "How several networks train on one device: side by side (map) or one after another (scan).",
-        choices=("map", "scan"), shown="the task's",
-    )  # fmt: skip
+        None,
+        Study.__dataclass_fields__["placement"].metadata["help"],
+        choices=("map", "scan"),
+        shown="the task's",
+    )
 
     @classmethod
     def data_in_short(cls) -> str:

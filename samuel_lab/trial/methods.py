@@ -1,13 +1,15 @@
-"""Methods by the names users give them, and the trainer that each one is.
+"""Methods by the names users give them.
 
+samuel                 SAMUEL at the library's default, given the number of steps
+samuel-untold          the same without the number of steps
+samuel-adam            SAMUEL over Adam, given the number of steps
+samuel-linear          the paper's algorithm (1 online, 2 offline) with one gradient a step
+samuel-full            the paper's algorithm as its experiments ran it: every expert has a network of its own
 adam/cosine            a base and a schedule, at the study's rate for the pair
 adam/cosine@0.003      the same at another rate
 adagrad/step@1:0.1:0.01   a rate for each phase
-adam/cosine+average    the same training, judged at the average that SAMUEL would decide for
+adam/cosine+average    the same training, evaluated at SAMUEL's average of the parameters
 prodigy                a learning-rate-free method at its defaults
-samuel                 SAMUEL, the drop-in as it comes: one gradient a step
-samuel-linear          the paper's algorithm (1 online, 2 offline) fed with one gradient a step
-samuel-full            the paper's algorithm as its experiments ran it: every expert has a network of its own
 search                 every step schedule of the study's grid
 search@0.1:1           the part of it that begins with these rates: parts may be run apart and reported together
 baselines, peers       the paper's twelve, all learning-rate-free methods
@@ -15,59 +17,51 @@ baselines, peers       the paper's twelve, all learning-rate-free methods
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import optax
 
 import samuel.jax as sj
-from samuel.core.options import one_of
-from samuel.core.rules import follow
-from samuel_lab.models import Task
-from samuel_lab.trial import optimizers, schedules
-from samuel_lab.trial.trainers import Compiled, Population, Search, Single, Trainer
+from samuel_lab.trial import drop_in, optimizers, schedules
+from samuel_lab.trial.experiment import Experiment, MethodSettings
+from samuel_lab.trial.trainers import Population, Search, Single, Trainer
 
-SAMUELS = {
-    "samuel": "SAMUEL",
-    "samuel-linear": "SAMUEL, paper's, linear",
-    "samuel-full": "SAMUEL, paper's, full",
+DROP_INS = {
+    "samuel": ("SAMUEL", "muon", True),
+    "samuel-untold": ("SAMUEL, steps not given", "muon", False),
+    "samuel-adam": ("SAMUEL over Adam", "adam", True),
 }
+"""The drop-in by name: label, base, and whether it is given the number of steps."""
+PAPERS = {"samuel-linear": "SAMUEL, paper's, linear", "samuel-full": "SAMUEL, paper's, full"}
+SAMUELS = (*DROP_INS, *PAPERS)
 GROUPS = {
     "baselines": tuple(f"{base}/{schedule}" for base, schedule in schedules.BASELINES),
     "peers": tuple(optimizers.PEERS),
 }
 """Names that stand for several."""
 AVERAGED = "+average"
-"""What the name of a method ends with that is judged at an average."""
+"""The ending of the name of a method that is evaluated at an average."""
 EXPERTS_ADAGRAD = {"optax": 0.1 + 1e-7, "plain": 0.0}
 """What the AdaGrad of the paper's experts adds to its sum of squares inside the root, by name. optax begins the sum at
 0.1 and adds an epsilon of 1e-7."""
-SCHEDULE_LABELS = {
-    "constant": "constant",
-    "cosine": "cosine",
-    "warmup-cosine": "warm-up cosine",
-    "exponential": "exponential",
-    "linear": "linear",
-    "cosine-restarts": "cosine with restarts",
-    "increasing": "increasing",
-    "step": "step",
-}
+SCHEDULE_LABELS = {"warmup-cosine": "warm-up cosine", "cosine-restarts": "cosine with restarts"}
 
 
 class Scheduled(NamedTuple):
-    """A base with a schedule, as its name says it."""
+    """A base with a schedule, as its name has it."""
 
     base: str
     schedule: str
     rates: tuple[float, ...]
     """Empty unless the name gives some; one per phase for a step schedule."""
     averaged: bool = False
-    """Whether the network is judged at an average of its parameters."""
+    """Whether the network is evaluated at an average of its parameters."""
 
 
 def parse(name: str) -> Scheduled | None:
-    """What a name means: a base with a schedule, or None for a method that is known by its name.
+    """What a name means: a base with a schedule, or None for a method with a name of its own.
 
     >>> parse("adam/cosine@0.003")
     Scheduled(base='adam', schedule='cosine', rates=(0.003,), averaged=False)
@@ -142,279 +136,175 @@ def expand(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(listed))
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What methods are made for: the task, the length of the run, and what the paper's algorithm is told.
-
-    Attributes:
-        task: what is learned.
-        rounds: steps of a trial.
-        phases: candidate learning rates: one list, or one for each phase.
-        transitions: when the second and later phases start; the paper's algorithm restarts there.
-        shortest: rounds in the shortest block of Algorithm 1; None for Algorithm 2.
-        base: what the paper's experts and the search use.
-        experts_adagrad: which AdaGrad those experts have, of `EXPERTS_ADAGRAD`, where the base is AdaGrad.
-        weight_decay: added to gradients, for every base.
-        baselines: the rates of bases with schedules.
-        alphas: history decays of Algorithm 2's experts.
-        Q: number of step sizes of the weights.
-        combine: how the paper's experts make a decision under full feedback.
-        placement: where the networks of experts and searches train.
-        samuel_base: what the drop-in gets its directions from.
-        samuel_rule: the drop-in's rule.
-        samuel_horizon: whether the drop-in is told the number of steps.
-        samuel_weight_decay: decoupled, of the drop-in's matrices; None for the usual one over Adam and Muon, and none
-            over others, whose rates are too large for it.
-    """
-
-    task: Task
-    rounds: int
-    phases: tuple[tuple[float, ...], ...]
-    transitions: tuple[int, ...] = ()
-    shortest: int | None = None
-    base: str = "adagrad"
-    experts_adagrad: str = "optax"
-    weight_decay: float = 0.0
-    baselines: Mapping[tuple[str, str], float] = field(default_factory=lambda: schedules.BASELINES)
-    alphas: tuple[float, ...] = (1.0,)
-    Q: int | None = None
-    combine: Literal["sample", "average", "best"] = "sample"
-    placement: Literal["map", "scan"] = "map"
-    samuel_base: str = "adam"
-    samuel_rule: str = "samuel"
-    samuel_horizon: bool = True
-    samuel_weight_decay: float | None = None
-    compiled: dict[Any, Compiled] = field(default_factory=dict, compare=False, repr=False)
-    """Steps compiled so far, by optimizer: trials that differ in schedule or seed share one."""
-
-
-class Method(NamedTuple):
-    """A method, ready to be made into trials."""
-
-    name: str
-    label: str
-    group: str
-    about: str
-    trainer: Callable[[], Trainer]
-    extra: Mapping[str, Any] = {}
-    """What else the plan says about its trials."""
-
-
-def method(name: str, setup: Setup) -> Method:
-    """The method of a name for a study's setup."""
-    if name == "samuel":
-        return _drop_in(setup)
+def method(name: str, experiment: Experiment) -> Trainer:
+    """The method of a name for an experiment; nothing is compiled yet."""
+    if name in DROP_INS:
+        return _drop_in(name, experiment)
     if name == "samuel-linear":
-        return _paper_linear(setup)
+        return _paper_linear(experiment)
     if name == "samuel-full":
-        return _paper_full(setup)
+        return _paper_full(experiment)
     if is_search(name):
-        return _search(name, setup)
+        return _search(name, experiment)
     found = parse(name)
-    return _peer(name, setup) if found is None else _scheduled(name, found, setup)
+    return _peer(name, experiment) if found is None else _scheduled(name, found, experiment)
 
 
-def _scheduled(name: str, found: Scheduled, setup: Setup) -> Method:
-    base = optimizers.BASES[found.base]
+def _scheduled(name: str, found: Scheduled, experiment: Experiment) -> Trainer:
+    base, settings, steps = optimizers.BASES[found.base], experiment.settings, experiment.steps
     if found.schedule == "step":
-        schedule = schedules.Step(found.rates, setup.transitions)
+        schedule = schedules.step_rates(found.rates, experiment.transitions, steps)
+        said = f"{', '.join(f'{rate:g}' for rate in found.rates)}, changing at {experiment.transitions}"
     else:
-        known = setup.baselines.get((found.base, found.schedule), base.rate)
-        schedule = schedules.make(found.schedule, found.rates[0] if found.rates else known, setup.rounds)
-
-    def trainer() -> Trainer:
-        key = ("scheduled", found.base, found.averaged)
-        if key not in setup.compiled:
-            optimizer, judged = optimizers.base(found.base, setup.weight_decay), {}
-            if found.averaged:
-                optimizer = optimizers.averaged(optimizer, setup.rounds)
-                judged = {"evaluate": optimizers.average_of, "pace": lambda state: state.clock.pace}
-            setup.compiled[key] = Compiled(setup.task, optimizer, scheduled=True, **judged)
-        return Single(setup.compiled[key], schedule)
-
-    label = f"{base.label}, {SCHEDULE_LABELS[found.schedule]}"
+        known = settings.baselines.get((found.base, found.schedule), base.rate)
+        rate = found.rates[0] if found.rates else known
+        schedule = schedules.rates(found.schedule, rate, steps)
+        said = schedules.describe(found.schedule, rate, steps)
+    key = ("scheduled", found.base, found.averaged)
+    if key not in experiment.optimizers:
+        optimizer, average = optimizers.base(found.base, settings.weight_decay), {}
+        if found.averaged:
+            optimizer = drop_in.averaged(optimizer, steps)
+            average = {"evaluate": drop_in.average_of, "pace": drop_in.pace_of}
+        experiment.optimizers[key] = Single(experiment.task, optimizer, schedule=schedule, **average)
+    label = f"{base.label}, {SCHEDULE_LABELS.get(found.schedule, found.schedule)}"
     if found.rates:
         label += " " + "/".join(f"{rate:g}" for rate in found.rates)
-    about = f"{base.label}{base.told}, {schedule.describe()}."
+    about = f"{base.label}{base.told}, {said}."
     if found.averaged:
-        label, about = f"{label}, averaged", f"{about} Judged at the average that SAMUEL would decide for."
-    return Method(name, label, "baseline", about, trainer)
+        label, about = f"{label}, averaged", f"{about} Evaluated at SAMUEL's average of the parameters."
+    return experiment.optimizers[key].with_(schedule=schedule, name=name, label=label, group="baseline", about=about)
 
 
-def _peer(name: str, setup: Setup) -> Method:
-    peer = optimizers.peer(name)
+def _peer(name: str, experiment: Experiment) -> Trainer:
+    peer, decay = optimizers.peer(name), experiment.settings.weight_decay
 
     def own(state: Any) -> Any:
         """The peer's own state: where weights decay, that comes before it in a chain."""
-        return state[1] if setup.weight_decay else state
+        return state[1] if decay else state
 
     def facts(state: Any) -> dict[str, Any]:
         assert peer.rate is not None, "asked of those that have one"
         return {"rate": peer.rate(own(state))}
 
-    def trainer() -> Trainer:
-        if name not in setup.compiled:
-            optimizer = peer.make(setup.rounds)
-            if setup.weight_decay:
-                optimizer = optax.chain(optax.add_decayed_weights(setup.weight_decay), optimizer)
-            setup.compiled[name] = Compiled(
-                setup.task,
-                optimizer,
-                scheduled=False,
-                needs_value=peer.needs_value,
-                evaluate=lambda state, params: peer.evaluate(own(state), params),
-                renews=peer.renews,
-            )
-        return Single(setup.compiled[name], facts=None if peer.rate is None else facts)
-
-    return Method(name, peer.label, "peer", peer.about, trainer)
+    optimizer = peer.make()
+    return Single(
+        experiment.task,
+        optax.chain(optax.add_decayed_weights(decay), optimizer) if decay else optimizer,
+        needs_value=peer.needs_value,
+        evaluate=lambda state, params: peer.evaluate(own(state), params),
+        renews=peer.renews,
+        facts=None if peer.rate is None else facts,
+        name=name,
+        label=peer.label,
+        group="peer",
+        about=peer.about,
+    )
 
 
-def _facts(state: Any) -> dict[str, Any]:
-    return {"rate": sj.learning_rate(state), "weights": sj.weights(state), "shifts": sj.shifts(state)}
+def _drop_in(name: str, experiment: Experiment) -> Trainer:
+    (label, base, given), decay = DROP_INS[name], experiment.settings.samuel_weight_decay
+    about = (
+        f"SAMUEL over {base.capitalize()}: no learning rate, one gradient a step, "
+        f"{'given' if given else 'not given'} the number of steps"
+    )
+    about += "." if decay is None else f", weight decay {decay:g}."
+    made = drop_in.drop_in(base, experiment.steps if given else None, decay)
+    if experiment.settings.weight_decay:
+        made["optimizer"] = optax.chain(optax.add_decayed_weights(experiment.settings.weight_decay), made["optimizer"])
+    return Single(experiment.task, **made, name=name, label=label, group="samuel", about=about)
 
 
-def _linear(
-    name: str, about: str, setup: Setup, base: Any, rates: Any, rule: str, decay: float = 0.0, **options: Any
-) -> Method:
-    """SAMUEL with one gradient a step."""
-
-    def trainer() -> Trainer:
-        plan = follow(rule, rates, base=base if isinstance(base, str) else None, **options)
-        if name not in setup.compiled:
-            decayed = {"weight_decay": decay, "weight_decay_mask": optimizers.matrices}
-            optimizer = sj.samuel(base, rates, rule=rule, **decayed, **options)
-            if setup.weight_decay and isinstance(base, str):
-                optimizer = optax.chain(optax.add_decayed_weights(setup.weight_decay), optimizer)
-            averaged = {"evaluate": sj.decision, "pace": sj.pace} if plan.averages else {}
-            setup.compiled[name] = Compiled(setup.task, optimizer, scheduled=False, **averaged)
-        return Single(
-            setup.compiled[name],
-            facts=_facts,
-            levels=_levels(plan.cover, setup.rounds, plan.slots),
-            rates=tuple(plan.learning_rates),
-        )
-
-    return Method(name, SAMUELS[name], "samuel", about, trainer)
-
-
-def _drop_in(setup: Setup) -> Method:
-    horizon = setup.rounds if setup.samuel_horizon else None
-    told = "told the number of steps" if setup.samuel_horizon else "not told the number of steps"
-    decay = setup.samuel_weight_decay
-    if decay is None:
-        decay = optimizers.WEIGHT_DECAY if setup.samuel_base in ("adam", "muon") else 0.0
-    shrinks = f", weight decay {decay:g}" if decay else ""
-    by = "" if setup.samuel_rule == "samuel" else f", rule {setup.samuel_rule}"
-    about = f"The drop-in over {setup.samuel_base}{by}{shrinks}: no learning rate, one gradient a step, {told}."
-    made = _linear("samuel", about, setup, setup.samuel_base, None, setup.samuel_rule, decay, horizon=horizon)
-    return made._replace(label=made.label + by)
-
-
-def _experts_base(setup: Setup) -> Any:
-    """What the paper's experts get their directions from: a transformation, or for AdaGrad a function of `alpha`."""
-    if setup.base != "adagrad":
-        return optimizers.base(setup.base, setup.weight_decay)
-    one_of("experts_adagrad", setup.experts_adagrad, tuple(EXPERTS_ADAGRAD))
-    epsilon = EXPERTS_ADAGRAD[setup.experts_adagrad]
+def _experts_base(settings: MethodSettings) -> Any:
+    """The base of the paper's experts: a transformation, or for AdaGrad a function of `alpha`."""
+    if settings.base != "adagrad":
+        return optimizers.base(settings.base, settings.weight_decay)
+    epsilon, decay = EXPERTS_ADAGRAD[settings.experts_adagrad], settings.weight_decay
 
     def adagrad(alpha: Any = 1.0) -> optax.GradientTransformation:
         discounted = sj.scale_by_discounted_rss(alpha, epsilon)
-        return (
-            optax.chain(optax.add_decayed_weights(setup.weight_decay), discounted) if setup.weight_decay else discounted
-        )
+        return optax.chain(optax.add_decayed_weights(decay), discounted) if decay else discounted
 
     return adagrad
 
 
-def _experts_base_in_words(setup: Setup) -> str:
-    label = optimizers.BASES[setup.base].label
-    if setup.base != "adagrad":
+def _experts_base_in_words(settings: MethodSettings) -> str:
+    label = optimizers.BASES[settings.base].label
+    if settings.base != "adagrad":
         return label
-    return f"{label} ({EXPERTS_ADAGRAD[setup.experts_adagrad]:.3g} added to its sum of squares)"
+    return f"{label} ({EXPERTS_ADAGRAD[settings.experts_adagrad]:.3g} added to its sum of squares)"
 
 
-def _paper_linear(setup: Setup) -> Method:
-    base, options = _experts_base(setup), {}
-    if setup.base == "adagrad":  # which never forgets, so every block has its own
-        base, options = base(), {"base_state": "slots"}
-    rates = tuple(sorted({rate for phase in setup.phases for rate in phase}))
+def _paper_linear(experiment: Experiment) -> Trainer:
+    settings, base = experiment.settings, _experts_base(experiment.settings)
+    forgets = settings.base != "adagrad"
+    rates = tuple(sorted({rate for phase in experiment.phases for rate in phase}))
     about = (
-        f"{_algorithm(setup)} over {_experts_base_in_words(setup)} with {len(rates)} learning rates, judged by the one "
-        "gradient at the decision."
+        f"{_algorithm(experiment)} over {_experts_base_in_words(settings)} with {len(rates)} learning rates, from one "
+        "gradient a step, at the decision."
     )
-    return _linear("samuel-linear", about, setup, base, rates, "theorem", cover=_cover(setup), Q=setup.Q, **options)
+    made = drop_in.paper(
+        base if forgets else base(), forgets, rates, experiment.steps, _cover(experiment), settings.etas
+    )
+    name = "samuel-linear"
+    return Single(experiment.task, **made, name=name, label=PAPERS[name], group="samuel", about=about)
 
 
-def _paper_full(setup: Setup) -> Method:
-    several = len(setup.alphas) > 1 or setup.alphas != (1.0,)
-    slots = _cover(setup).slots(setup.rounds)
-    count = slots * len(setup.phases[0]) * len(setup.alphas)
+def _paper_full(experiment: Experiment) -> Trainer:
+    settings, alphas = experiment.settings, experiment.alphas
+    cover = _cover(experiment)
+    slots = cover.slots(experiment.steps)
     about = (
-        f"{_algorithm(setup)}: {count} experts, each with a network of its own trained by "
-        f"{_experts_base_in_words(setup)}; the one to use is "
-        f"{'drawn by weight' if setup.combine == 'sample' else 'the ' + setup.combine}."
+        f"{_algorithm(experiment)}: {slots * len(experiment.phases[0]) * len(alphas)} experts, each with a network of "
+        f"its own trained by {_experts_base_in_words(settings)}; the one to use is "
+        f"{'drawn by weight' if settings.combine == 'sample' else 'the ' + settings.combine}."
     )
-
-    def trainer() -> Trainer:
-        adagrad = setup.base == "adagrad"
-        if several and not adagrad:
-            raise ValueError(f"history decays (alphas) are Adagrad's; the base here is {setup.base}")
-        engine = sj.Experts(
-            setup.task.loss,
-            _experts_base(setup),
-            setup.phases if len(setup.phases) > 1 else next(iter(setup.phases)),
-            cover=_cover(setup),
-            hyperparameters={"alpha": setup.alphas} if adagrad else None,
-            rounds=setup.rounds,
-            combine=setup.combine,
-            Q=setup.Q,
-            # Algorithm 2 has eta_q = 2^-q, which is a bound of 1; Algorithm 1's is found out.
-            bound=None if setup.shortest else 1.0,
-            clip=not setup.shortest,
-            placement=setup.placement,
-        )
-        cover = _cover(setup)
-        return Population(setup.task, engine, _levels(cover, setup.rounds, cover.slots(setup.rounds)))
-
+    adagrad = settings.base == "adagrad"
+    if alphas != (1.0,) and not adagrad:
+        raise ValueError(f"history decays (alphas) are Adagrad's; the base here is {settings.base}")
+    engine = sj.Experts(
+        experiment.task.loss,
+        _experts_base(settings),
+        experiment.phases if len(experiment.phases) > 1 else experiment.phases[0],
+        cover=cover,
+        hyperparameters={"alpha": alphas} if adagrad else None,
+        rounds=experiment.steps,
+        combine=settings.combine,  # pyright: ignore[reportArgumentType]
+        Q=settings.etas,
+        # Algorithm 2 has eta_q = 2^-q, which is a bound of 1; Algorithm 1's is found out.
+        bound=None if experiment.shortest else 1.0,
+        clip=not experiment.shortest,
+        placement=settings.placement,  # pyright: ignore[reportArgumentType]
+    )
     # Where candidates change from phase to phase, the plan says to what.
-    changing = {"phases": [list(rates) for rates in setup.phases]} if len(set(setup.phases)) > 1 else {}
-    return Method("samuel-full", SAMUELS["samuel-full"], "samuel", about, trainer, changing)
+    changing = {"phases": [list(rates) for rates in experiment.phases]} if len(set(experiment.phases)) > 1 else {}
+    name, levels = "samuel-full", drop_in.levels(cover, experiment.steps, slots)
+    described = {"name": name, "label": PAPERS[name], "group": "samuel", "about": about, "extra": changing}
+    return Population(experiment.task, engine, levels=levels, **described)
 
 
-def _search(name: str, setup: Setup) -> Method:
-    first = first_rates(name)
-    phases = (first or setup.phases[0], *setup.phases[1:])
-    count = len(schedules.product(phases))
-    base = optimizers.BASES[setup.base].label
-
-    def trainer() -> Trainer:
-        transformation = optimizers.base(setup.base, setup.weight_decay)
-        sweep = sj.Sweep(setup.task.loss, transformation, phases, setup.transitions, placement=setup.placement)
-        return Search(setup.task, sweep)
-
+def _search(name: str, experiment: Experiment) -> Trainer:
+    settings, first = experiment.settings, first_rates(name)
+    phases = (first or experiment.phases[0], *experiment.phases[1:])
+    count, base = math.prod(map(len, phases)), optimizers.BASES[settings.base].label
+    transformation = optimizers.base(settings.base, settings.weight_decay)
+    placement: Any = settings.placement
+    sweep = sj.Sweep(experiment.task.loss, transformation, phases, experiment.transitions, placement=placement)
     which = (
         f"All {count}" if not first else f"Those {count} that begin with {' or '.join(f'{r:g}' for r in first)} of the"
     )
     about = f"{which} step schedules with {base}, common beginnings trained once."
-    return Method(name, f"{base}, {count} step schedules", "search", about, trainer)
+    label = f"{base}, {count} step schedules"
+    return Search(experiment.task, sweep, name=name, label=label, group="search", about=about)
 
 
-def _algorithm(setup: Setup) -> str:
-    if setup.shortest:
-        return f"The paper's Algorithm 1 (shortest block {setup.shortest} rounds)"
-    return f"The paper's Algorithm 2 (restarts at {', '.join(map(str, setup.transitions)) or 'no round'})"
+def _algorithm(experiment: Experiment) -> str:
+    if experiment.shortest:
+        return f"The paper's Algorithm 1 (shortest block {experiment.shortest} steps)"
+    return f"The paper's Algorithm 2 (restarts at {', '.join(map(str, experiment.transitions)) or 'no step'})"
 
 
-def _cover(setup: Setup) -> Any:
-    if setup.shortest:
-        return sj.Geometric(setup.rounds, setup.shortest)
-    return sj.Chosen(setup.transitions)
-
-
-def _levels(cover: Any, rounds: int, slots: int) -> tuple[int | None, ...]:
-    """Lengths of the blocks of every slot; None for those as long as the run."""
-    if not hasattr(cover, "length"):
-        return (None,) * slots
-    lengths = [cover.length(slot) for slot in range(slots)]
-    return tuple(length if length < rounds else None for length in lengths)
+def _cover(experiment: Experiment) -> Any:
+    if experiment.shortest:
+        return sj.Geometric(experiment.steps, experiment.shortest)
+    return sj.Chosen(experiment.transitions)

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import optax
 
 from samuel.core.options import one_of
-from samuel.core.rays import RaysState
-from samuel.core.rules import follow
 from samuel.jax import scale_by_muon
+from samuel_lab.trial.drop_in import WEIGHT_DECAY, matrices
 
 Tree = Any
 
@@ -34,7 +33,7 @@ class Base:
     rate: float
     """A learning rate to begin with, where nothing better is known."""
     told: str = ""
-    """What every method that uses it tells about itself: a number it comes with."""
+    """A number it comes with, for the description of methods that use it."""
 
 
 class WNGradState(NamedTuple):
@@ -73,15 +72,6 @@ def scale_by_wngrad(initial: float = 1.0) -> optax.GradientTransformation:
         return jax.tree.map(lambda g: (g / scale).astype(g.dtype), updates), WNGradState(scale)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
-
-
-WEIGHT_DECAY = 0.3
-"""Decoupled weight decay, where a method has it: results/research.md has what others give."""
-
-
-def matrices(params: Tree) -> Tree:
-    """Which parameters decay where weight decay is decoupled: matrices and kernels, not biases and norms' factors."""
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
 
 def _adamw() -> optax.GradientTransformation:
@@ -201,93 +191,26 @@ BASES: dict[str, Base] = {one.name: one for one in _BASES}
 """The bases with a name."""
 
 
-def direction(name: str) -> optax.GradientTransformationExtraArgs:
+def base(name: str, weight_decay: float = 0.0) -> optax.GradientTransformationExtraArgs:
     """The directions of a base, by name.
-
-    >>> base = direction("momentum")
-    >>> first, state = base.update(jnp.array(2.0), base.init(jnp.array(0.0)))
-    >>> second, state = base.update(jnp.array(2.0), state)
-    >>> float(first), round(float(second), 3)
-    (2.0, 3.8)
-    """
-    one_of("base", name, tuple(BASES))
-    return optax.with_extra_args_support(BASES[name].make())
-
-
-def base(name: str, weight_decay: float = 0.0, clip: float | None = None) -> optax.GradientTransformationExtraArgs:
-    """A base by name, with clipping and weight decay before it.
 
     Args:
         name: one of `BASES`.
-        weight_decay: how much of the parameters is added to their gradients (L2 regularisation, which goes through
-            the base like the rest of the gradient).
-        clip: the largest norm a gradient may have, all parameters together; larger ones are scaled down to it, before
-            weight decay is added.
+        weight_decay: how much of the parameters is added to their gradients first (L2 regularisation).
 
-    >>> plain = base("sgd", weight_decay=0.1, clip=1.0)
+    >>> plain = base("sgd", weight_decay=0.1)
     >>> params = jnp.array([10.0, 0.0])
     >>> direction, _ = plain.update(jnp.array([0.0, 5.0]), plain.init(params), params)
     >>> direction.tolist()
-    [1.0, 1.0]
+    [1.0, 5.0]
     """
-    made = direction(name)
+    one_of("base", name, tuple(BASES))
     if not 0 <= weight_decay < float("inf"):
         raise ValueError(f"weight_decay must be at least 0, got {weight_decay!r}")
-    if clip is not None and not clip > 0:
-        raise ValueError(f"clip must be a positive number, or None for none, got {clip!r}")
-    before = [optax.clip_by_global_norm(clip)] if clip is not None else []
-    if weight_decay:
-        before.append(optax.add_decayed_weights(weight_decay))
-    return optax.chain(*before, made) if before else made
-
-
-class AveragedState(NamedTuple):
-    """State of an optimizer whose parameters are averaged as SAMUEL's are."""
-
-    inner: Any
-    clock: RaysState
-    """Of SAMUEL's rule with a single rate: when its average begins anew, and the pace of it."""
-    mean: Tree
-    """The average without the last step, which is not known until the next."""
-
-
-def averaged(inner: optax.GradientTransformation, rounds: int) -> optax.GradientTransformationExtraArgs:
-    """An optimizer, with the average of its parameters beside it that SAMUEL would decide for.
-
-    It changes no step. Comparing it with SAMUEL tells what is the rate's merit and what is the average's.
-
-    Args:
-        inner: the optimizer.
-        rounds: the length of the run, which SAMUEL is told, too.
-
-    >>> optimizer = averaged(optax.identity(), rounds=10)
-    >>> params = jnp.array([4.0])
-    >>> state = optimizer.init(params)
-    >>> for _ in range(2):
-    ...     direction, state = optimizer.update(params, state, params)
-    ...     params = params - 0.5 * direction
-    >>> params.tolist(), round(average_of(state, params).item(), 3)  # 4, 2 and 1, the last with 9 / 11 of the weight
-    ([1.0], 1.218)
-    """
-    stepping, rays = optax.with_extra_args_support(inner), follow("samuel", (1.0,), horizon=rounds)
-    products = len(rays.moving) + len(rays.kept)
-
-    def init(params: Tree) -> AveragedState:
-        return AveragedState(stepping.init(params), rays.start(jnp.zeros(())), jax.tree.map(jnp.copy, params))
-
-    def update(updates: Tree, state: AveragedState, params: Tree = None, **extra: Any) -> tuple[Tree, AveragedState]:
-        mean = average_of(state, params)
-        square = optax.tree.norm(updates, squared=True).astype(jnp.float32)
-        clock, _ = rays.advance(state.clock, jnp.append(jnp.zeros(products), square))
-        directions, after = stepping.update(updates, state.inner, params, **extra)
-        return directions, AveragedState(after, clock, mean)
-
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
-
-
-def average_of(state: AveragedState, params: Tree) -> Tree:
-    """The average, from the state and the parameters after the last step."""
-    return optax.incremental_update(params, state.mean, state.clock.pace)
+    made = BASES[name].make()
+    return optax.with_extra_args_support(
+        optax.chain(optax.add_decayed_weights(weight_decay), made) if weight_decay else made
+    )
 
 
 @dataclass(frozen=True)
@@ -301,8 +224,8 @@ class Peer:
     """What it does, and which defaults are meant."""
     reference: str
     """Where it comes from."""
-    make: Callable[[int], optax.GradientTransformationExtraArgs]
-    """Makes the optimizer for a run of so many rounds. Its updates are to be added, as optax's always are."""
+    make: Callable[[], optax.GradientTransformationExtraArgs]
+    """Makes the optimizer. Its updates are to be added, as optax's always are."""
     rate: Callable[[Any], jax.Array] | None = None
     """The learning rate in use as the optimizer's state shows it, nan before the first step where it is not known
     yet; None for a method that has no such number."""
@@ -315,15 +238,13 @@ class Peer:
     """Whether `update` must be given the loss, `value=loss`."""
 
 
-def _from(make: Callable[[], Any]) -> Callable[[int], optax.GradientTransformationExtraArgs]:
-    """A peer that does not care how long the run is.
+def _from(make: Callable[[], Any]) -> Callable[[], optax.GradientTransformationExtraArgs]:
+    """A peer whose first state owns all of its memory.
 
-    Its first state owns all of its memory. Several of them begin with the parameters themselves, which a compiled step
-    that writes into the memory of both could not be given.
+    Several begin with the parameters themselves, and a compiled step cannot be given the same memory twice to write to.
     """
 
-    def made(rounds: int) -> optax.GradientTransformationExtraArgs:
-        del rounds
+    def made() -> optax.GradientTransformationExtraArgs:
         inner = optax.with_extra_args_support(make())
         return inner._replace(init=lambda params: jax.tree.map(jnp.copy, inner.init(params)))
 
@@ -458,7 +379,7 @@ def peer(name: str) -> Peer:
     """A learning-rate-free method by name.
 
     >>> found = peer("prodigy")
-    >>> optimizer = found.make(100)
+    >>> optimizer = found.make()
     >>> round(float(found.rate(optimizer.init(jnp.zeros(3)))), 9)
     1e-06
     """

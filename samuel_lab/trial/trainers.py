@@ -1,4 +1,4 @@
-"""Trainers: what takes the steps of a trial. One network, a population of experts, or a whole search.
+"""What takes the steps of a trial: one network, a population of experts, or a whole search.
 
 The training loop (`samuel_lab.trial.training`) knows nothing of optimizers: it hands a trainer batches and asks for
 measurements. All that a trainer remembers is in a state, a pytree of arrays, so that a checkpoint is complete.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -36,9 +37,14 @@ class Score(NamedTuple):
 
 
 class Trainer(ABC):
-    """Takes the steps of a trial.
+    """A method of training: takes the steps of a trial.
 
     Attributes:
+        name: the method, as users write it.
+        label: what it is called in tables.
+        group: "samuel", "baseline", "peer", "search" or "stability".
+        about: what it is, in one sentence.
+        extra: what else the plan says about its trials.
         task: what is learned.
         gradients: how many gradients a step takes.
         networks: how many networks there are at the end.
@@ -49,6 +55,11 @@ class Trainer(ABC):
         recent: how many of the latest batches `score` needs to see.
     """
 
+    name: str = ""
+    label: str = ""
+    group: str = ""
+    about: str = ""
+    extra: Mapping[str, Any] = {}
     task: Task
     gradients: int = 1
     networks: int = 1
@@ -56,6 +67,28 @@ class Trainer(ABC):
     rates: tuple[float, ...] | None = None
     schedules: tuple[tuple[float, ...], ...] | None = None
     recent: int = 0
+
+    def with_(self, **attributes: Any) -> Self:
+        """A copy with other attributes; what was compiled is shared."""
+        found = copy(self)
+        vars(found).update(attributes)
+        return found
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What the plan of a run says about the method."""
+        return {
+            "trial": self.name,
+            "label": self.label,
+            "group": self.group,
+            "about": self.about,
+            "networks": self.networks,
+            "gradients": self.gradients,
+            "levels": None if self.levels is None else list(self.levels),
+            "rates": None if self.rates is None else list(self.rates),
+            "schedules": None if self.schedules is None else [list(rates) for rates in self.schedules],
+            **self.extra,
+        }
 
     @abstractmethod
     def init(self, key: jax.Array, round: int = 0) -> Any:
@@ -78,7 +111,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def facts(self, state: Any, round: int) -> dict[str, Any]:
-        """What there is to know after so many steps: the learning rate in use, the weights."""
+        """What is known after so many steps: the learning rate in use, the weights."""
 
     def losses(self, round: int) -> int:
         """How many losses the step that completed a round gave; 0 stands for a single number."""
@@ -115,20 +148,23 @@ class SingleState(NamedTuple):
     """The model state that belongs to averaged parameters; None where those trained are used."""
 
 
-class Compiled:
-    """The training step of one network under one optimizer, compiled once for all trials that share it.
+class Single(Trainer):
+    """One network under one optimizer. The step is compiled once for all copies that differ in schedule or name.
 
     Args:
         task: what is learned.
         optimizer: an optax transformation.
-        scheduled: whether its updates are directions of rate 1, uphill, to be subtracted times a rate that comes with
-            each step; else they are complete steps.
-        needs_value: whether the optimizer wants to be told the loss.
-        evaluate: gives the parameters to use, where they are not those trained.
-        pace: how far those went towards the ones trained in the last step, from the optimizer's state; a network's
-            batch statistics follow at the same pace.
-        renews: whether batch statistics are those of the parameters to use on the latest batches, taken anew for every
-            exam: for averages that are so long that the average of the statistics is not near theirs.
+        schedule: the learning rate of every step, for a base: its updates are directions of rate 1, uphill, to be
+            subtracted times the rate. None for optimizers whose updates are complete steps.
+        needs_value: whether the optimizer needs the loss.
+        evaluate: gives the parameters to evaluate from the optimizer's state and those trained, where they differ.
+        pace: the share of the trained parameters in the last update of their running average, from the optimizer's
+            state; batch statistics are averaged at the same pace.
+        renews: whether batch statistics are computed anew for every exam, on the latest batches with the parameters to
+            evaluate: for averages so long that the average of the statistics is not near theirs.
+        facts: what to read from the optimizer's state: a function that gives `rate`, and perhaps `weights` and
+            `shifts`, as arrays.
+        **attributes: see `Trainer`.
     """
 
     def __init__(
@@ -136,17 +172,19 @@ class Compiled:
         task: Task,
         optimizer: optax.GradientTransformation,
         *,
-        scheduled: bool,
+        schedule: np.ndarray | None = None,
         needs_value: bool = False,
-        evaluate: Callable[[Any, Any], Any] | None = None,
+        evaluate: Callable[[Any, Any], Any] = lambda state, params: params,
         pace: Callable[[Any], jax.Array] | None = None,
         renews: bool = False,
+        facts: Callable[[Any], Mapping[str, Any]] | None = None,
+        **attributes: Any,
     ) -> None:
-        self.task = task
-        self.renews = renews and bool(jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))[1]))
-        self.optimizer = optax.with_extra_args_support(optimizer)
-        self.evaluate = evaluate
-        self._averages = pace is not None
+        vars(self).update(attributes)
+        self.task, self.schedule = task, schedule
+        scheduled, transformation = schedule is not None, optax.with_extra_args_support(optimizer)
+        if renews and jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))[1]):
+            self.recent = RENEWING
 
         def step(state: SingleState, batch: Batch, round: jax.Array, rate: jax.Array) -> tuple[SingleState, jax.Array]:
             key = jax.random.fold_in(state.key, round)
@@ -157,7 +195,7 @@ class Compiled:
 
             (loss, model_state), gradient = jax.value_and_grad(loss_of, has_aux=True)(state.params)
             extra = {"value": loss} if needs_value else {}
-            updates, opt_state = self.optimizer.update(gradient, state.opt_state, state.params, **extra)
+            updates, opt_state = transformation.update(gradient, state.opt_state, state.params, **extra)
             if scheduled:
                 params = jax.tree.map(lambda p, u: (p - rate * u).astype(p.dtype), state.params, updates)
             else:
@@ -167,23 +205,20 @@ class Compiled:
                 steady = optax.incremental_update(model_state, steady, pace(opt_state))
             return SingleState(params, opt_state, model_state, state.key, steady), loss
 
-        def to_use(state: SingleState) -> Any:
-            return state.params if evaluate is None else evaluate(state.opt_state, state.params)
-
         def judge(state: SingleState, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
-            return judged(task, to_use(state), state.model_state if pace is None else state.steady, batch)
+            statistics = state.model_state if pace is None else state.steady
+            return judged(task, evaluate(state.opt_state, state.params), statistics, batch)
 
         def renew(state: SingleState, batch: Batch) -> SingleState:
-            _, model_state, _ = task.loss(to_use(state), state.model_state, batch, state.key)
+            params = evaluate(state.opt_state, state.params)
+            _, model_state, _ = task.loss(params, state.model_state, batch, state.key)
             return state._replace(model_state=model_state)
 
-        self.step = jax.jit(step, donate_argnums=0)
-        self.judge = jax.jit(judge)
-        self.renew = jax.jit(renew)
-        self._begin = jax.jit(self.optimizer.init)
+        self._step, self._judge, self._renew = jax.jit(step, donate_argnums=0), jax.jit(judge), jax.jit(renew)
+        self._begin, self._averages = jax.jit(transformation.init), pace is not None
+        self._facts = None if facts is None else jax.jit(facts)
 
-    def init(self, key: jax.Array) -> SingleState:
-        """The state before the first step."""
+    def init(self, key: jax.Array, round: int = 0) -> SingleState:
         start, steps = jax.random.split(key)
         # The task has its initialiser compiled once for all optimizers: for a ResNet that takes ten seconds.
         params, model_state = self.task.init(start)
@@ -191,48 +226,19 @@ class Compiled:
         steady = model_state if self._averages else None
         return jax.tree.map(jnp.copy, SingleState(params, self._begin(params), model_state, steps, steady))
 
-
-class Single(Trainer):
-    """One network, trained by an optimizer with a schedule, or by one that needs none.
-
-    Args:
-        compiled: the step.
-        schedule: the learning rate of every round, for a step that is `scheduled`.
-        facts: what to read from the optimizer's state: a function that gives `rate`, and perhaps `weights` and
-            `shifts`, as arrays.
-        levels: see `Trainer`.
-        rates: see `Trainer`.
-    """
-
-    def __init__(
-        self,
-        compiled: Compiled,
-        schedule: Callable[[int], float] | None = None,
-        facts: Callable[[Any], Mapping[str, Any]] | None = None,
-        levels: tuple[int | None, ...] | None = None,
-        rates: tuple[float, ...] | None = None,
-    ) -> None:
-        self.task, self.compiled, self.schedule = compiled.task, compiled, schedule
-        self._facts = None if facts is None else jax.jit(facts)
-        self.levels, self.rates = levels, rates
-        self.recent = RENEWING if compiled.renews else 0
-
-    def init(self, key: jax.Array, round: int = 0) -> SingleState:
-        return self.compiled.init(key)
-
     def step(self, state: SingleState, batch: Batch, round: int) -> tuple[SingleState, jax.Array]:
-        rate = 0.0 if self.schedule is None else self.schedule(round)
-        return self.compiled.step(state, batch, np.int32(round), np.float32(rate))
+        rate = 0.0 if self.schedule is None else self.schedule[round]
+        return self._step(state, batch, np.int32(round), np.float32(rate))
 
     def score(self, state: SingleState, exam: Iterable[ExamBatch], latest: Iterable[Batch] = ()) -> Score:
         if self.recent:
             for batch in latest:
-                state = self.compiled.renew(state, batch)
-        return _total([(*self.compiled.judge(state, batch), jnp.sum(batch[2])) for batch in exam])
+                state = self._renew(state, batch)
+        return _total([(*self._judge(state, batch), jnp.sum(batch[2])) for batch in exam])
 
     def facts(self, state: SingleState, round: int) -> dict[str, Any]:
         if self.schedule is not None:
-            return {"rate": float(self.schedule(max(0, round - 1)))}
+            return {"rate": float(self.schedule[max(0, round - 1)])}
         if self._facts is None:
             return {"rate": None}
         found = jax.device_get(self._facts(state.opt_state))
@@ -252,15 +258,14 @@ class Population(Trainer):
     Args:
         task: what is learned.
         engine: the experts.
-        levels: lengths of their blocks.
-        rates: the candidate rates, in the order of the engine's.
+        **attributes: see `Trainer`.
     """
 
-    def __init__(self, task: Task, engine: sj.Experts, levels: tuple[int | None, ...]) -> None:
-        self.task, self.engine, self.levels = task, engine, levels
+    def __init__(self, task: Task, engine: sj.Experts, **attributes: Any) -> None:
+        vars(self).update(attributes)
+        self.task, self.engine = task, engine
         listed = engine.candidates["learning_rate"]
-        rates = tuple(dict.fromkeys(listed))
-        self.rates = rates
+        self.rates = rates = tuple(dict.fromkeys(listed))
         self._columns = np.array([rates.index(rate) for rate in listed])
         self.gradients = self.networks = engine.count
         self._judge = jax.jit(lambda found, batch: judged(task, found.params, found.model_state, batch))
@@ -292,9 +297,11 @@ class Search(Trainer):
     Args:
         task: what is learned.
         sweep: the search.
+        **attributes: see `Trainer`.
     """
 
-    def __init__(self, task: Task, sweep: sj.Sweep) -> None:
+    def __init__(self, task: Task, sweep: sj.Sweep, **attributes: Any) -> None:
+        vars(self).update(attributes)
         self.task, self.sweep = task, sweep
         last = len(sweep.phases) - 1
         self.gradients = self.networks = sweep.count(last)

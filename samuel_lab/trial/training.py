@@ -8,9 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ import numpy as np
 
 from samuel.jax import Checkpoints, DamagedCheckpoint
 from samuel_lab.runs import DamagedRun, Run, RunError
+from samuel_lab.trial.experiment import Experiment, Feed, Trial
 from samuel_lab.trial.trainers import Batch, ExamBatch, Trainer
 
 AHEAD = 8
@@ -26,54 +26,6 @@ AHEAD = 8
 
 class Stopped(Exception):
     """The trial was asked to stop; a checkpoint holds where it is."""
-
-
-class Feed(Protocol):
-    """Where batches come from."""
-
-    def batch(self, step: int) -> Batch:
-        """The batch of a step (numbered from 0): always the same one for the same step."""
-        ...
-
-
-class Lesson(NamedTuple):
-    """What a trial needs to be trained: made when its turn comes, because it takes memory."""
-
-    trainer: Trainer
-    feed: Feed
-    exam: Callable[[int], Iterable[ExamBatch]]
-    """The exam that is due when so many steps are complete."""
-    key: jax.Array
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One method trained with one seed.
-
-    Attributes:
-        name: the method, as users write it.
-        seed: everything random follows from it.
-        label: what the method is called in tables.
-        group: "samuel", "baseline", "peer", "search" or "stability".
-        about: the method in one sentence.
-        rounds: how many steps.
-        measures: after how many steps to measure, in rising order; the last is `rounds`.
-        lesson: makes what is needed to train it.
-    """
-
-    name: str
-    seed: int
-    label: str
-    group: str
-    about: str
-    rounds: int
-    measures: Sequence[int] = field(repr=False)
-    lesson: Callable[[], Lesson] = field(repr=False)
-
-    @property
-    def title(self) -> str:
-        """The trial in a few words."""
-        return f"{self.name}, seed {self.seed}"
 
 
 class Moment(NamedTuple):
@@ -107,7 +59,7 @@ class Stop:
     def on_signals(self) -> Iterator[Stop]:
         """React to the first Ctrl-C or SIGTERM this way, and to a second one at once."""
         if threading.current_thread() is not threading.main_thread():
-            yield self  # signals are the main thread's affair
+            yield self  # only the main thread may set signal handlers
             return
 
         def once(number: int, frame: Any) -> None:
@@ -126,10 +78,10 @@ class Stop:
 
 def train(
     run: Run,
-    trial: Trial,
+    experiment: Experiment,
     number: int,
+    feed: Feed,
     *,
-    lesson: Lesson,
     checkpoint_seconds: float = 60.0,
     stop: Stop | None = None,
     tell: Tell = lambda moment: None,
@@ -142,9 +94,9 @@ def train(
 
     Args:
         run: the folder, locked.
-        trial: what to train.
-        number: the trial's place in the plan.
-        lesson: its trainer, batches and exams.
+        experiment: what the trials share.
+        number: the trial's place among them.
+        feed: the batches of its seed.
         checkpoint_seconds: how many seconds may be lost when the process is killed; 0 saves after every measurement.
         stop: asks to stop early.
         tell: is told of every step or so.
@@ -154,13 +106,16 @@ def train(
         Stopped: if asked to stop. A checkpoint was written.
         DamagedRun: if the metrics are not those that the checkpoint belongs to.
     """
-    trainer, stop = lesson.trainer, stop or Stop()
+    trial, stop = experiment.trials[number], stop or Stop()
+    trainer = trial.method
     checkpoints = Checkpoints(run.checkpoint_folder(number), keep=1)
-    step, state, total, since, measured = _begin(run, trainer, lesson.key, checkpoints)
+    step, state, total, since, measured = _begin(run, trainer, jax.random.key(trial.seed), checkpoints)
     last: dict[str, Any] = {"rate": None, "accuracy": None, "loss": None}
     told = partial(_tell, tell, trial, number)
 
     def save() -> None:
+        if step == checkpoints.latest:  # asked to stop right after a resume or a save
+            return
         run.metrics.sync()
         size = run.metrics.size
         sums = total if since else _no_loss(trainer, step)
@@ -186,7 +141,7 @@ def train(
             if stop.requested:
                 save()
                 raise Stopped(f"stopped at step {step} of {trial.title}")
-            batch = lesson.feed.batch(step)
+            batch = feed.batch(step)
             compiled = compiled or trainer.compiles_at(step)
             state, loss = trainer.step(state, batch, step)
             total = loss if since == 0 else _add(total, loss)
@@ -204,8 +159,8 @@ def train(
         mean = None if since == 0 else np.asarray(total, np.float64) / since
         trained = time.perf_counter()
         # Made again rather than kept: a batch is a function of its step, and so many may not fit on the device.
-        latest = map(lesson.feed.batch, range(max(0, step - trainer.recent), step))
-        event, diverged = _measure(trainer, trial, state, step, mean, lesson.exam(step), latest)
+        latest = map(feed.batch, range(max(0, step - trainer.recent), step))
+        event, diverged = _measure(trainer, trial, state, step, mean, experiment.exam(step), latest)
         run.metrics.append(event)
         examined = time.perf_counter()
         took = {"train_seconds": trained - began - spent, "test_seconds": examined - trained, "compile": compiled}
@@ -218,7 +173,7 @@ def train(
         waiting.clear()
         if diverged:
             break
-        if step < trial.rounds and (stop.requested or time.perf_counter() - saved > checkpoint_seconds):
+        if step < trial.steps and (stop.requested or time.perf_counter() - saved > checkpoint_seconds):
             save()
             saved = time.perf_counter()
             if stop.requested:

@@ -28,7 +28,7 @@ def main(folder, port, index):
         "epoch": 7,
     }
     checkpoints = Checkpoints(folder)
-    for step in (1, 2, 3, 3):
+    for step in (1, 2, 3):
         checkpoints.save(step, state)
     blank = jax.tree.map(lambda leaf: leaf, state)
     step, restored = checkpoints.restore(like=blank)

@@ -83,16 +83,16 @@ def test_the_plan_of_the_shift_tells_all_of_it():
         assert rows[name, 0]["rates"] == [0.05, 0.1, 0.25, 0.5, 1.0]
     assert rows["adam/cosine", 1]["levels"] is rows["adam/cosine", 1]["rates"] is None
     for trial in trials:
-        assert trial.rounds == 25_600
+        assert trial.steps == 25_600
         assert trial.measures[-1] == 25_600
 
 
 def test_batches_and_exams_are_of_the_classes_in_force():
     study = ShiftOfStubs(width=4, batch=20, rounds=100, shift=60)
-    course = study.course(lambda *_: None)
-    colours = {}
+    found = study.experiment(lambda *_: None)
+    feed, colours = found.feed(0), {}
     for step in (0, 59, 60, 99):
-        images, labels = course.feed(seed=0).batch(step)
+        images, labels = feed.batch(step)
         colours[step] = {
             (int(label), round(float(image[0, 0, 0]), 3)) for image, label in zip(images, labels, strict=True)
         }
@@ -102,10 +102,10 @@ def test_batches_and_exams_are_of_the_classes_in_force():
     assert {colour for _, colour in colours[0]}.isdisjoint(colour for _, colour in colours[60])
     # What is measured when `shift` steps are complete was trained on the first classes.
     for step, like in ((0, 0), (60, 0), (61, 60), (100, 60)):
-        ((images, labels, mask),) = course.exam(step)
+        ((images, labels, mask),) = found.exam(step)
         assert mask.sum() == 10
-        found = {(int(label), round(float(image[0, 0, 0]), 3)) for image, label in zip(images, labels, strict=True)}
-        assert found == colours[like]
+        seen = {(int(label), round(float(image[0, 0, 0]), 3)) for image, label in zip(images, labels, strict=True)}
+        assert seen == colours[like]
 
 
 scales = st.floats(65 / 25_600, 1)

@@ -63,7 +63,7 @@ def given_data(kind, **values):
         ({"spoons": "0"}, "spoons must be a whole number of at least 1, got 0"),
         ({"shelf": ""}, "shelf must be a path, got ''"),
         ({"shelf": 3}, "shelf must be a path, got 3"),
-        ({"tea": 1}, "'tea' is no setting here: there are cups, litres, sizes, milk, bean, spoons, shelf"),
+        ({"tea": 1}, "unknown setting 'tea'; choose from cups, litres, sizes, milk, bean, spoons, shelf"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_name(values, message):
@@ -81,7 +81,7 @@ def test_words_become_values_of_their_type():
     ] * 3
 
 
-def test_only_what_was_told_differently_counts_as_changed():
+def test_only_what_was_given_differently_counts_as_changed():
     assert Coffee().changed() == {}
     assert Coffee(cups=2, litres=0.2, milk=True).changed() == {"cups": 2, "milk": True}
 
@@ -167,6 +167,11 @@ def test_values_that_do_not_go_together_are_refused_by_name(study, values, name,
     error = refused(STUDIES[study], **values)
     assert message in str(error)
     assert error.name == name
+
+
+def test_the_options_of_a_run_made_before_the_drop_ins_had_names_are_refused_with_the_reason():
+    with pytest.raises(BadSetting, match="made by an older samuel.*samuel_base, samuel_horizon.*cannot be resumed"):
+        study_of("digits", {"seeds": 1, "samuel_base": "muon", "samuel_horizon": True})
 
 
 def test_a_study_that_does_not_exist_is_refused_with_those_that_do():

@@ -8,15 +8,25 @@ import numpy as np
 import pytest
 
 import samuel.jax as sj
-from samuel.core.rules import RULES
 from samuel_lab.models import ConvNet, Task
-from samuel_lab.studies.shift import DIGITS_RATES, Digits, Shift
+from samuel_lab.studies.offline import DigitsOffline
+from samuel_lab.studies.shift import Digits, Shift
 from samuel_lab.trial import optimizers
-from samuel_lab.trial.methods import GROUPS, SAMUELS, Scheduled, Setup, expand, method, parse
+from samuel_lab.trial.experiment import Experiment
+from samuel_lab.trial.methods import DROP_INS, GROUPS, SAMUELS, Scheduled, expand, method, parse
+from samuel_lab.trial.schedules import BASELINES
 
 TASK = Task(ConvNet(classes=5, width=4), np.zeros((1, 8, 8, 1), np.float32), 5)
-ONLINE = Setup(TASK, Shift.rounds, phases=(Shift.rates,), shortest=Shift.shortest)
-OFFLINE = Setup(TASK, 1000, phases=((0.1, 1.0),) * 3, transitions=(500, 800), Q=10)
+
+
+class Papers(Digits):
+    """Settings with the paper's rates for the baselines."""
+
+    baselines = BASELINES
+
+
+ONLINE = Experiment(Papers(), TASK, Shift.rounds, phases=(Shift.rates,), shortest=Shift.shortest)
+OFFLINE = Experiment(DigitsOffline(), TASK, 1000, phases=((0.1, 1.0),) * 3, transitions=(500, 800))
 
 # At rounds 0, 1,000, 17,000 and 25,600 of the paper's online experiment, from its appendix.
 PAPER = {
@@ -41,78 +51,67 @@ def test_baselines_are_the_papers_twelve():
 
 @pytest.mark.parametrize("name", PAPER)
 def test_a_baselines_rate_is_the_papers_at_the_start_after_warm_up_at_the_shift_and_at_the_end(name):
-    trainer = method(name, ONLINE).trainer()
-    found = [trainer.schedule(round) for round in (0, 1000, 17_000, 25_600)]
+    trainer = method(name, ONLINE)
+    found = trainer.schedule[[0, 1000, 17_000, 25_600]].tolist()
     assert found == pytest.approx(PAPER[name], rel=5e-5, abs=1e-12)
     # A measurement after so many steps tells the rate that the last of them used.
-    assert trainer.facts(None, 17_001)["rate"] == trainer.schedule(17_000)
+    assert trainer.facts(None, 17_001)["rate"] == trainer.schedule[17_000]
 
 
 def test_a_rate_in_the_name_takes_the_place_of_the_studys():
-    digits = Setup(TASK, Digits.rounds, phases=(Digits.rates,), shortest=Digits.shortest, baselines=DIGITS_RATES)
-    assert method("adam/cosine", digits).trainer().schedule(0) == 0.02
-    assert method("adam/cosine@0.003", digits).trainer().schedule(0) == 0.003
-    assert method("rmsprop/constant", digits).trainer().schedule(5) == optimizers.BASES["rmsprop"].rate
+    digits = replace(ONLINE, settings=Digits(), steps=Digits.rounds, optimizers={})
+    assert method("adam/cosine", digits).schedule[0] == pytest.approx(0.02)
+    assert method("adam/cosine@0.003", digits).schedule[0] == pytest.approx(0.003)
+    assert method("rmsprop/constant", digits).schedule[5] == optimizers.BASES["rmsprop"].rate
 
 
 def test_a_step_schedule_has_a_rate_for_each_phase():
-    schedule = method("adagrad/step@1:0.1:0.01", OFFLINE).trainer().schedule
-    assert [schedule(step) for step in (0, 499, 500, 799, 800, 999)] == [1, 1, 0.1, 0.1, 0.01, 0.01]
+    schedule = method("adagrad/step@1:0.1:0.01", OFFLINE).schedule
+    assert schedule[[0, 499, 500, 799, 800, 999]].tolist() == [1, 1, 0.1, 0.1, 0.01, 0.01]
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, "over adam, weight decay 0.3:"),
-        ({"samuel_base": "muon"}, "over muon, weight decay 0.3:"),
-        ({"samuel_base": "sgd"}, "over sgd:"),
-        ({"samuel_base": "sgd", "samuel_weight_decay": 0.01}, "over sgd, weight decay 0.01:"),
-        ({"samuel_weight_decay": 0.0}, "over adam:"),
-    ],
-    ids=["adam", "muon", "sgd", "sgd with decay", "adam without"],
-)
-def test_the_drop_in_has_a_weight_decay_over_adam_and_muon_and_says_so(options, expected):
-    assert expected in method("samuel", replace(ONLINE, **options)).about
-
-
-def test_the_drop_in_says_its_rule_if_it_is_not_the_usual_one():
-    usual, patient = (method("samuel", replace(ONLINE, samuel_rule=rule)) for rule in ("samuel", "patient"))
-    assert (usual.label, patient.label) == ("SAMUEL", "SAMUEL, rule patient")
-    assert "rule" not in usual.about
-    assert "over adam, rule patient, weight decay 0.3:" in patient.about
+def test_the_drop_ins_differ_in_base_and_in_what_they_are_given():
+    abouts = {name: method(name, ONLINE).about for name in DROP_INS}
+    assert abouts == {
+        "samuel": "SAMUEL over Muon: no learning rate, one gradient a step, given the number of steps.",
+        "samuel-untold": "SAMUEL over Muon: no learning rate, one gradient a step, not given the number of steps.",
+        "samuel-adam": "SAMUEL over Adam: no learning rate, one gradient a step, given the number of steps.",
+    }
+    assert len({method(name, ONLINE).label for name in DROP_INS}) == 3
+    decayed = replace(ONLINE, settings=Papers(samuel_weight_decay=0.01))
+    assert method("samuel", decayed).about.endswith("the number of steps, weight decay 0.01.")
 
 
 def test_samuel_full_has_forty_experts_in_the_online_experiment():
-    trainer = method("samuel-full", ONLINE).trainer()
+    trainer = method("samuel-full", ONLINE)
     assert (trainer.networks, trainer.gradients) == (40, 40)
     assert trainer.levels == (200, 400, 800, 1600, 3200, 6400, 12_800, None)
     assert trainer.rates == (0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 def test_samuel_linear_has_the_same_experts_and_one_gradient_a_step():
-    full, linear = (method(name, ONLINE).trainer() for name in ("samuel-full", "samuel-linear"))
+    full, linear = (method(name, ONLINE) for name in ("samuel-full", "samuel-linear"))
     assert (linear.levels, linear.rates) == (full.levels, full.rates)
     assert (linear.networks, linear.gradients) == (1, 1)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_the_plan_has_the_levels_that_the_drop_in_keeps_weights_for(rule):
-    short = replace(ONLINE, rounds=100, samuel_rule=rule, compiled={})
-    trainer = method("samuel", short).trainer()
+@pytest.mark.parametrize("name", DROP_INS)
+def test_the_plan_has_the_levels_that_the_drop_in_keeps_weights_for(name):
+    trainer = method(name, replace(ONLINE, steps=100, optimizers={}))
     weights = sj.weights(trainer.init(jax.random.key(0)).opt_state)
     assert (len(trainer.levels), len(trainer.rates)) == weights.shape
 
 
 def test_the_offline_algorithm_has_an_expert_for_each_rate_and_history_decay():
-    assert method("samuel-full", OFFLINE).trainer().networks == 2
-    several = Setup(TASK, 1000, phases=OFFLINE.phases, transitions=(500, 800), Q=5, alphas=(0.9, 0.99, 1.0))
-    trainer = method("samuel-full", several).trainer()
+    assert method("samuel-full", OFFLINE).networks == 2
+    several = replace(OFFLINE, settings=DigitsOffline(etas=5), alphas=(0.9, 0.99, 1.0))
+    trainer = method("samuel-full", several)
     assert trainer.networks == 6
     assert trainer.levels == (None,)
 
 
 def test_the_search_trains_every_step_schedule():
-    trainer = method("search", OFFLINE).trainer()
+    trainer = method("search", OFFLINE)
     assert trainer.schedules == tuple(itertools.product((0.1, 1.0), repeat=3))
     assert trainer.networks == 8
     assert [trainer.losses(step) for step in (1, 500, 501, 800, 801, 1000)] == [2, 2, 4, 4, 8, 8]
@@ -120,16 +119,16 @@ def test_the_search_trains_every_step_schedule():
 
 
 def test_methods_that_share_an_optimizer_share_its_compiled_step():
-    setup = Setup(TASK, 100, phases=((0.1,),), shortest=10)
-    trainers = [method(f"adam/{schedule}", setup).trainer() for schedule in ("constant", "cosine", "exponential@0.1")]
-    assert len({id(trainer.compiled) for trainer in trainers}) == 1
-    assert trainers[0].compiled is not method("sgd/constant", setup).trainer().compiled
+    short = replace(ONLINE, steps=100, optimizers={})
+    trainers = [method(f"adam/{schedule}", short) for schedule in ("constant", "cosine", "exponential@0.1")]
+    assert len({id(trainer._step) for trainer in trainers}) == 1
+    assert trainers[0]._step is not method("sgd/constant", short)._step
 
 
 @pytest.mark.parametrize("name", ["samuel", "samuel-linear", "samuel-full", "search", "adam/cosine", *GROUPS["peers"]])
-@pytest.mark.parametrize("setup", [ONLINE, OFFLINE], ids=["online", "offline"])
-def test_every_method_says_what_it_is(name, setup):
-    found = method(name, setup)
+@pytest.mark.parametrize("experiment", [ONLINE, OFFLINE], ids=["online", "offline"])
+def test_every_method_says_what_it_is(name, experiment):
+    found = method(name, experiment)
     assert found.name == name
     assert found.label
     assert found.about.endswith(".")

@@ -17,9 +17,10 @@ import pytest
 from samuel.jax import Checkpoints
 from samuel_lab.execution import environment, execute
 from samuel_lab.runs import DamagedRun, Run, RunError
-from samuel_lab.studies.study import Prepared, Study
+from samuel_lab.studies.study import Study
+from samuel_lab.trial.experiment import Experiment, Trial
 from samuel_lab.trial.trainers import Score, Trainer
-from samuel_lab.trial.training import Lesson, Stop, Stopped, Trial
+from samuel_lab.trial.training import Stop, Stopped
 
 ROUNDS = 12
 MEASURES = (0, 3, 4, 8, 12)
@@ -29,6 +30,10 @@ class Sums(Trainer):
     """Its parameter is the sum of all batches so far, with noise of its own; its loss is the last batch."""
 
     recent = 2
+    group, about = "baseline", "A sum."
+
+    def __init__(self, name):
+        self.name = self.label = name
 
     def init(self, key, round=0):
         return {"sum": jnp.zeros(()), "key": key}
@@ -64,20 +69,16 @@ class Tiny(Study):
     name: ClassVar[str] = "tiny"
     trouble: ClassVar[dict] = {}
 
-    def course(self, tell):
+    def experiment(self, tell):
         raise NotImplementedError
 
     def prepare(self, tell=lambda what, done, total: None):
-        trials = tuple(
-            Trial(name, 0, name, "baseline", "A sum.", ROUNDS, MEASURES, self.lesson(name, number))
-            for number, name in enumerate(("one", "two"))
-        )
+        trials = tuple(Trial(Sums(name), seed, ROUNDS, MEASURES) for seed, name in enumerate(("one", "two")))
         rows = [{"trial": trial.name, "seed": trial.seed} for trial in trials]
-        return Prepared({"study": "tiny", "rounds": ROUNDS, "trials": rows}, trials)
-
-    def lesson(self, name, number):
-        feed = Numbers(**self.trouble.get(name, {}))
-        return lambda: Lesson(Sums(), feed, lambda step: [step > 6], jax.random.key(number))
+        plan = {"study": "tiny", "rounds": ROUNDS, "trials": rows}
+        feed = lambda seed: Numbers(**self.trouble.get(("one", "two")[seed], {}))  # noqa: E731
+        exam = lambda step: [step > 6]  # noqa: E731
+        return Experiment(self, None, ROUNDS, feed=feed, exam=exam, plan=plan, trials=trials)
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +159,7 @@ def test_a_run_that_was_asked_to_stop_at_any_step_goes_on_to_the_same_metrics(wh
     run, stop = started(tmp_path / "run"), Stop()
     Tiny.trouble = {"one": {"trouble_at": step, "trouble": stop.request}}
     place = f"step {step + 1} of one" if step < 11 else "step 0 of two"
-    with pytest.raises(Stopped, match=f"stopped at {place}, seed 0"):
+    with pytest.raises(Stopped, match=f"stopped at {place}, seed {int(step == 11)}"):
         go_on(run, stop=stop, checkpoint_seconds=60)
     Tiny.trouble = {}
     assert go_on(run, checkpoint_seconds=60) == whole

@@ -1,0 +1,116 @@
+"""A study whose data are open, and its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from samuel_lab.models import Task
+from samuel_lab.trial.trainers import Batch, ExamBatch, Trainer
+
+
+class Feed(Protocol):
+    """Where batches come from. A feed that holds memory or processes has a `close` as well."""
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step (numbered from 0): always the same one for the same step."""
+        ...
+
+
+class MethodSettings(Protocol):
+    """The settings of a study that methods read.
+
+    Attributes:
+        base: the base of the paper's experts and of the search.
+        experts_adagrad: which AdaGrad those experts have, where the base is AdaGrad.
+        weight_decay: added to gradients, for every base.
+        baselines: the learning rates of bases with schedules, where a name gives none.
+        etas: number of step sizes of the paper's weights; None for as many as the run needs.
+        combine: how the paper's experts make a decision under full feedback.
+        placement: how the networks of experts and searches train on one device.
+        samuel_weight_decay: decoupled, of the drop-in; None for the library's default.
+    """
+
+    @property
+    def base(self) -> str: ...
+    @property
+    def experts_adagrad(self) -> str: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def baselines(self) -> Mapping[tuple[str, str], float]: ...
+    @property
+    def etas(self) -> int | None: ...
+    @property
+    def combine(self) -> str: ...
+    @property
+    def placement(self) -> str | None: ...
+    @property
+    def samuel_weight_decay(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A method trained with one seed.
+
+    Attributes:
+        method: what takes the steps.
+        seed: everything random follows from it.
+        steps: how many.
+        measures: after how many steps to measure, in rising order; the last is `steps`.
+    """
+
+    method: Trainer
+    seed: int
+    steps: int
+    measures: Sequence[int] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The method, as users write it."""
+        return self.method.name
+
+    @property
+    def title(self) -> str:
+        """The trial in a few words."""
+        return f"{self.name}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What the trials of a study share, once its data are open and its lengths are scaled.
+
+    Attributes:
+        settings: the study; methods read their settings here.
+        task: what is learned.
+        steps: of every trial.
+        phases: candidate learning rates: one list, or one for each phase.
+        transitions: steps at which the second and later phases start; the paper's algorithm restarts there.
+        shortest: steps of the shortest block of the paper's Algorithm 1; None for Algorithm 2.
+        alphas: history decays of Algorithm 2's experts.
+        measures: after how many steps to measure.
+        feed: the batches of a seed.
+        exam: the exam due when so many steps are complete.
+        plan: what `plan.json` of a run holds.
+        trials: in the order in which they are trained.
+        optimizers: compiled steps by optimizer, shared by trials that differ in schedule or seed.
+    """
+
+    settings: MethodSettings
+    task: Task
+    steps: int
+    phases: tuple[tuple[float, ...], ...] = ()
+    transitions: tuple[int, ...] = ()
+    shortest: int | None = None
+    alphas: tuple[float, ...] = (1.0,)
+    measures: Sequence[int] = ()
+    feed: Callable[[int], Feed] = field(default=lambda seed: _no_data(), repr=False)
+    exam: Callable[[int], Iterable[ExamBatch]] = field(default=lambda step: (), repr=False)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    trials: tuple[Trial, ...] = ()
+    optimizers: dict[Any, Trainer] = field(default_factory=dict, compare=False, repr=False)
+
+
+def _no_data() -> Feed:
+    raise ValueError("this experiment has no data")
