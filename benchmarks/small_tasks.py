@@ -1,11 +1,13 @@
 """What a user gains on small tasks: SAMUEL beside a sweep of AdamW's and of Muon's rates, in PyTorch.
 
-    python benchmarks/small_tasks.py --json results/small_tasks.json    CPU: an hour on two cores
+    python benchmarks/small_tasks.py --json results/small_tasks.json    CPU: hours
     python benchmarks/small_tasks.py --processes 10 --json results/small_tasks.json    a GPU with MPS: minutes
 
     digits       images of scikit-learn, a network with three layers, 20 epochs of batches of 64
     shift        the same, and half-way all labels are permuted without notice
+    convolution  the same images, a small ResNet with batch norm, 15 epochs
     text         bytes of Python's standard library, a transformer with four layers, 600 steps
+    lstm         the same text, an LSTM of two layers
 
 The sweeps have warm-up over a twentieth and a cosine to 0, weight decay 0.1 of matrices, and no average. `loss` is that
 of the test data at the end, and `recovery` on shift the steps until 90 % are right again.
@@ -39,6 +41,9 @@ OURS: dict[str, dict[str, Any]] = {
     "samuel, averaged": {"told": True, "average": True},
     "samuel-adam": {"told": True, "base": "adam"},
     "samuel-adam-untold": {"told": False, "base": "adam"},
+    "samuel, decay 0": {"told": True, "weight_decay": 0.0},
+    "samuel, decay 0.3": {"told": True, "weight_decay": 0.3},
+    "samuel-untold, decay 0.3": {"told": False, "weight_decay": 0.3},
 }
 METHODS = [*OURS, *(f"adamw@{rate}" for rate in ADAMW), *(f"muon@{rate}" for rate in MUON)]
 WEIGHT_DECAY = 0.1
@@ -62,7 +67,7 @@ def device() -> torch.device:
 
 
 @functools.cache
-def digits(shifts: bool) -> Task:
+def digits(shifts: bool = False, convolves: bool = False) -> Task:
     """Images of digits; with a shift, other labels in the second half."""
     from sklearn.datasets import load_digits
 
@@ -71,7 +76,7 @@ def digits(shifts: bool) -> Task:
     y = torch.tensor(labels, device=device())
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(device())
     train, held_out = order[:1437], order[1437:]
-    steps = 2000 if shifts else 20 * (1437 // 64)
+    steps = 2000 if shifts else (15 if convolves else 20) * (1437 // 64)
     permuted = torch.tensor([3, 7, 1, 9, 0, 6, 2, 8, 5, 4], device=device())
 
     def target(step: int, places: Tensor) -> Tensor:
@@ -86,10 +91,53 @@ def digits(shifts: bool) -> Task:
         yield x[held_out], target(step, held_out)
 
     def model() -> nn.Module:
+        if convolves:
+            return ResNet()
         layers = [nn.Linear(64, 128), nn.LayerNorm(128), nn.ReLU(), nn.Linear(128, 128), nn.LayerNorm(128), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(128, 10))
 
     return Task(model, steps, batch, test, 2 if shifts else steps)
+
+
+class ResNet(nn.Module):
+    """Two residual blocks with batch norm on images of 8 x 8."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, width, 3, padding=1, bias=False)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+                nn.Conv2d(width, width, 3, padding=1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+                nn.Conv2d(width, width, 3, padding=1, bias=False),
+            )
+            for _ in range(2)
+        )
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of the classes."""
+        x = self.stem(images.unflatten(1, (1, 8, 8)))
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x.mean((2, 3)))
+
+
+class Recurrent(nn.Module):
+    """An LSTM over bytes."""
+
+    def __init__(self, width: int = 192) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(256, 64)
+        self.lstm = nn.LSTM(64, width, 2, batch_first=True)
+        self.head = nn.Linear(width, 256)
+
+    def forward(self, text: Tensor) -> Tensor:
+        """Logits of the next byte."""
+        return self.head(self.lstm(self.tokens(text))[0]).transpose(1, 2)
 
 
 class Transformer(nn.Module):
@@ -113,7 +161,7 @@ class Transformer(nn.Module):
 
 
 @functools.cache
-def text() -> Task:
+def text(recurrent: bool = False) -> Task:
     """Bytes of the standard library's source."""
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     bytes_ = b"".join(file.read_bytes() for file in files)[:4_000_000]
@@ -134,13 +182,15 @@ def text() -> Task:
         for _ in range(8):
             yield cut(split + torch.randint(len(source) - split - context - 1, (64,), generator=generator))
 
-    return Task(Transformer, 600, batch, test, 600)
+    return Task(Recurrent if recurrent else Transformer, 600, batch, test, 600)
 
 
 TASKS: dict[str, Callable[[], Task]] = {
-    "digits": functools.partial(digits, False),
-    "shift": functools.partial(digits, True),
+    "digits": digits,
+    "shift": functools.partial(digits, shifts=True),
+    "convolution": functools.partial(digits, convolves=True),
     "text": text,
+    "lstm": functools.partial(text, recurrent=True),
 }
 
 
@@ -190,7 +240,7 @@ def run(job: tuple[str, str, int]) -> dict[str, Any]:
     if method in OURS:
         options = copy.copy(OURS[method])
         steps = task.steps if options.pop("told") else None
-        optimizer: Any = st.Samuel(model, steps=steps, weight_decay=WEIGHT_DECAY, **options)
+        optimizer: Any = st.Samuel(model, steps=steps, **{"weight_decay": WEIGHT_DECAY, **options})
         schedule = unscheduled
         judged = optimizer.averaged
     else:
