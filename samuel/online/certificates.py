@@ -7,7 +7,9 @@ The chain, for linear feedback and convex losses:
             <=  min over experts (bound on sum r + base)   guaranteed: by the algorithm
 
 An interval is cut into tiles, each served by one block from that block's start; the bounds of the tiles add up.
-Rounds before the first block start have only the trivial bound `max_u <g, x - u>`.
+`measured` is never above the trivial bound `sum max_u <g, x - u>` of a tile, and rounds before the first block start
+have only that. Sums are taken over each tile by itself, in float64: differences of running sums would lose the small
+gradients that come after a large one.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class TileCertificate(NamedTuple):
 
     tile: Tile
     expert: int | None
-    """Which expert of the slot gives the measured bound; None for a round with the trivial bound only."""
+    """Which expert of the slot gives the measured bound; None where the trivial bound is smaller or the only one."""
     measured: float
     guaranteed: float
     against: str
@@ -49,7 +51,8 @@ class Certificate:
         first: first round of the interval.
         last: last round of the interval.
         linearised: the regret against linearised losses, never below the regret of convex ones; nan if unknown.
-        measured: an upper bound on it, from the gains the experts had and their base learners' bounds.
+        measured: an upper bound on it, from the gains the experts had and their base learners' bounds, or for
+            convex losses the trivial one where that is smaller.
         guaranteed: an upper bound on that, by the algorithm: what was known even before looking at the gains' sum;
             infinite for SAMUEL's rivals, whose decisions the measured bound holds for as well.
         trivial: what holds for any decisions whatever, `sum max_u <g, x - u>`; infinite if the domain is.
@@ -126,7 +129,7 @@ def certify(trace: Trace, first: int, last: int, comparison: Comparison) -> Cert
         raise ValueError(f"no certificate is known for {type(rule).__name__}: it has no experts to compare with")
     trivial = trivial_bounds(trace, first, last, comparison)
     tiles = tuple(
-        _certify_tile(trace, tile, comparison, float(trivial[tile.first - first]))
+        _certify_tile(trace, tile, comparison, float(np.sum(trivial[tile.first - first : tile.last - first + 1])))
         for tile in rule.cover.tile(first, last)
     )
     known = rule.feedback == "linear" and comparison.bounded
@@ -144,20 +147,23 @@ def certify(trace: Trace, first: int, last: int, comparison: Comparison) -> Cert
 
 
 def linearised_regret(trace: Trace, first: int, last: int, comparison: Comparison) -> float:
-    """`sum <g, x> - min_u <sum g, u>` over an interval."""
-    part = trace.interval_slice(first, last)
-    gradients, decisions = trace.needed("gradient")[part], trace.needed("decision")[part]
-    total = np.sum(gradients, axis=0)
-    return float(np.sum(gradients * decisions) - total @ comparison.lowest(total))
+    """`sum <g, x> - min_u <sum g, u>` over an interval, each round by itself so that large terms do not cancel."""
+    gradients, decisions = _linear(trace, first, last)
+    return float(np.sum(gradients * (decisions - comparison.lowest(np.sum(gradients, axis=0)))))
 
 
 def trivial_bounds(trace: Trace, first: int, last: int, comparison: Comparison) -> np.ndarray:
     """`max_u <g, x - u>` in each round of an interval: what can be lost at most, whatever was decided."""
-    part = trace.interval_slice(first, last)
-    gradients, decisions = trace.needed("gradient")[part], trace.needed("decision")[part]
+    gradients, decisions = _linear(trace, first, last)
     if not comparison.bounded:
         return np.full(len(gradients), math.inf)
     return np.sum(gradients * (decisions - comparison.lowest(gradients)), axis=-1)
+
+
+def _linear(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients and decisions of an interval, in float64."""
+    part = trace.interval_slice(first, last)
+    return trace.needed("gradient")[part].astype(float), trace.needed("decision")[part].astype(float)
 
 
 def base_bounds(trace: Trace, tile: Tile, comparison: Comparison) -> np.ndarray:
@@ -197,7 +203,10 @@ def _certify_tile(trace: Trace, tile: Tile, comparison: Comparison, trivial: flo
         gains, limits = (side + float(np.sum(trace.arrays["excess"][part])) for side in (gains, limits))
     if np.isfinite(gains + base).any():
         expert = int(np.argmin(gains + base))
-        return TileCertificate(tile, expert, float((gains + base)[expert]), float(np.min(limits + base)), ANY_POINT)
+        measured, guaranteed = float((gains + base)[expert]), float(np.min(limits + base))
+        if trivial < measured:
+            return TileCertificate(tile, None, trivial, guaranteed, ANY_POINT)
+        return TileCertificate(tile, expert, measured, guaranteed, ANY_POINT)
     # No bound for the base learner: how far behind its best expert was the decision on this block?
     healthy = np.isfinite(gains)
     if not healthy.any():
@@ -209,24 +218,29 @@ def _certify_tile(trace: Trace, tile: Tile, comparison: Comparison, trivial: flo
 def tile_gains(trace: Trace, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
     """`sum r` of every expert on a tile, and the algorithm's bound on it; infinite for experts that broke down."""
     rule: Any = trace.rule
-    start, stop = tile.first - trace.first, tile.last - trace.first + 1
-    sums = {name: total[stop, tile.slot] - total[start, tile.slot] for name, total in trace.sums.items()}
-    if "used" not in trace.arrays:  # a rival
-        gains = np.where(sums["bad"] > 0, math.inf, sums["gain"])
-        return gains, np.full(gains.shape, math.inf)
-    bounds = trace.needed("bound")[start:stop]
+    part = trace.interval_slice(tile.first, tile.last)
+    gains = trace.needed("gains")[part, tile.slot].astype(float)
+    fine = np.isfinite(gains)  # not broken down
+    if "used" not in trace.arrays:  # a rival, of whose weights nothing is proved
+        total = np.where(fine.all(axis=0), np.sum(gains, axis=0, where=fine), math.inf)
+        return total, np.full(total.shape, math.inf)
+    fine &= trace.needed("p")[part, tile.slot] > 0
+    gains = np.where(fine, gains, 0.0)
+    used = gains * trace.arrays["used"][part, None]
+    slack = np.sum(gains - used, axis=0)
+    bounds = trace.needed("bound")[part]
     known = bounds[bounds > 0]
     if len(known):
         with np.errstate(over="ignore"):  # gains so small that a rate would be infinite: it is then not used
             rates = certificate.rates_alive(known[0], bounds[-1], rule.Q)
-        log_total = np.asarray(trace.needed("log_total")[stop - 1], dtype=float)
+        log_total = np.asarray(trace.needed("log_total")[part][-1], dtype=float)
         limits = certificate.gain_bound(
-            np.asarray(log_total)[..., None], np.log(rule.prior)[:, None], rates, sums["square"], sums["slack"]
+            log_total[..., None], np.log(rule.prior)[:, None], rates, np.sum(used**2, axis=0), slack
         )
     else:  # no weight has moved yet: the gains themselves are all slack
-        limits = sums["slack"]
-    broken = sums["bad"] > 0
-    return np.where(broken, math.inf, sums["gain"]), np.where(broken, math.inf, limits)
+        limits = slack
+    healthy = fine.all(axis=0)
+    return np.where(healthy, np.sum(gains, axis=0), math.inf), np.where(healthy, limits, math.inf)
 
 
 def _distances(trace: Trace, tile: Tile, comparison: Comparison) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -175,19 +174,6 @@ class Trace:
         """Where an interval of rounds stands in the arrays."""
         return slice(first - self.first, last - self.first + 1)
 
-    @cached_property
-    def sums(self) -> dict[str, np.ndarray]:
-        """Running sums over the rounds, from which those of any interval follow by a difference."""
-        gains = self.needed("gains")
-        bad = ~np.isfinite(gains)  # broken down, or its slot not open
-        if "used" not in self.arrays:  # a rival, of whose weights nothing is proved
-            return {"bad": _running(bad), "gain": _running(np.where(bad, 0.0, gains))}
-        bad |= ~(self.needed("p") > 0)
-        clean = np.where(bad, 0.0, gains)
-        used = clean * self.arrays["used"][..., None, None]
-        parts = {"bad": bad, "gain": clean, "square": used**2, "slack": clean - used}
-        return {name: _running(part) for name, part in parts.items()}
-
     def _known_stream(self) -> Stream:
         if self.stream is None:
             raise ValueError(
@@ -240,7 +226,3 @@ def interval_sums(values: np.ndarray, starts: np.ndarray, length: int) -> np.nda
     beginnings = np.cumsum(padded, axis=1)
     next_block = np.where(place > 0, beginnings[np.minimum(block + 1, blocks - 1), place - 1], 0.0)
     return ends[block, place] + next_block
-
-
-def _running(part: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros((1, *part.shape[1:])), np.cumsum(part, axis=0, dtype=float)])
