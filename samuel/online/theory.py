@@ -137,12 +137,12 @@ def partition_bound(trace: Trace, most: int = 4, *, diagonal: bool = False, long
         min over I_1 + .. + I_k = [1, T] and over H_1..H_k of the sum of sqrt(sum over I_j of <g, H_j^-1 g>)
 
     with `H_j >= 0` of trace `d`, from the introduction of Lu et al. (2022), without the factors that its O hides. The
-    best `H` of a piece is proportional to `G^(1/2)`, `G` the sum of its `g g^T`, and gives `tr G^(1/2) / sqrt(d)`. Exact
-    by dynamic programming over all intervals, for short runs.
+    best `H` of a piece is proportional to `G^(1/2)`, `G` the sum of its `g g^T`, and gives `tr G^(1/2) / sqrt(d)`.
+    Exact by dynamic programming over all intervals, for short runs.
 
-    More pieces never give less, since `tr (G + G')^(1/2) <= tr G^(1/2) + tr G'^(1/2)`: the minimum over `k`, as printed,
-    is Adagrad's. What more pieces buy is a harder comparison: the sum bounds the regret against a point *for each
-    piece*, which may lose far less than one for all.
+    More pieces never give less, since `tr (G + G')^(1/2) <= tr G^(1/2) + tr G'^(1/2)`: the minimum over `k`, as
+    printed, is Adagrad's. What more pieces buy is a harder comparison: the sum bounds the regret against a point *for
+    each piece*, which may lose far less than one for all.
 
     Args:
         trace: the run; its gradients are all that is used.

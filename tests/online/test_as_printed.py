@@ -1,4 +1,4 @@
-"""`Samuel.as_printed` is Algorithm 1 of the paper, line by line: a transcription that shares nothing with the package."""
+"""`Samuel.as_printed` is the paper's Algorithm 1, line by line: a transcription that shares nothing with the package."""
 
 import math
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from samuel.online import OGD, Adagrad, Ball, Box, Free, Samuel
-
 
 ROUNDING = 1e-10  # the package's Adagrad keeps every coordinate above 1e-12 of the largest
 
@@ -40,12 +39,12 @@ def algorithm_1(loss, T, G, D, dim, experts, decide):
     eta = {q: 1 / (2 * G * D * 2**q) for q in range(1, Q + 1)}
     levels = range(math.ceil(math.log2(T)) + 1)
     intervals = [(s, min(s + 2**i - 1, T), i) for i in levels for s in range(1, T + 1, 2**i)]
-    algorithms = {(I, a): make() for I in intervals for a, make in enumerate(experts)}
+    algorithms = {(interval, a): make() for interval in intervals for a, make in enumerate(experts)}
     born = {q: min(0.5, eta[q]) for q in eta}
-    w = {(I, a, q): born[q] if I[0] == 1 else 0.0 for I, a in algorithms for q in eta}
+    w = {(interval, a, q): born[q] if interval[0] == 1 else 0.0 for interval, a in algorithms for q in eta}
     decisions = []
     for tau in range(1, T + 1):
-        active = [(I, a) for I, a in algorithms if I[0] <= tau <= I[1]]
+        active = [(interval, a) for interval, a in algorithms if interval[0] <= tau <= interval[1]]
         points = {e: algorithms[e].x for e in active}
         W = sum(w[(*e, q)] for e in active for q in eta)
         x = decide({e: sum(w[(*e, q)] for q in eta) / W for e in active}, points)
