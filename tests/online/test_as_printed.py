@@ -1,4 +1,4 @@
-"""`Samuel.as_printed` is the paper's Algorithm 1, line by line: a transcription that shares nothing with the package."""
+"""`Samuel.as_printed` is the paper's Algorithm 1, line by line: by a transcription with nothing shared."""
 
 import math
 
