@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from samuel.core.arrays import is_traced
 
@@ -43,6 +46,41 @@ def number(value: Any) -> float | None:
         return None
     is_real = any(kind in str(getattr(value, "dtype", "")) for kind in ("int", "float"))
     return float(value) if is_real and value.ndim == 0 else None
+
+
+def real_array(name: str, value: Any, dtype: Any = None) -> np.ndarray:
+    """A copy of a caller's numbers as a NumPy array of floats; an error for what is not real numbers.
+
+    A copy, because callers use their buffers again.
+
+    Args:
+        name: what the error calls it.
+        value: numbers, nested lists of them, or an array of any library.
+        dtype: precision of the copy; by default that of the array, if it is float32, or float64.
+
+    >>> real_array("gradient", [1, 2.5])
+    array([1. , 2.5])
+    >>> real_array("gradient", ["1", "2"])
+    Traceback (most recent call last):
+        ...
+    ValueError: gradient must be real numbers, got ['1', '2'] (dtype <U1)
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} must be real numbers, got a masked array, whose mask would be lost: fill it first, as in "
+            "array.filled(0.0)"
+        )
+    try:
+        array = np.asarray(value)
+        if array.dtype == object and all(isinstance(entry, Real) for entry in array.flat):
+            array = array.astype(float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be real numbers, got {value!r}") from None
+    if not np.can_cast(array.dtype, np.float64, "same_kind"):  # complex numbers, dates, text, records
+        raise ValueError(f"{name} must be real numbers, got {value!r} (dtype {array.dtype})")
+    if dtype is None:
+        dtype = np.float32 if array.dtype == np.float32 else np.float64
+    return np.array(array, dtype=dtype)
 
 
 def between(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:

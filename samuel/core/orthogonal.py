@@ -19,7 +19,7 @@ from samuel.core.arrays import Array, matmul, namespace
 Coefficients = Sequence[tuple[float, float, float]]
 
 COEFFICIENTS: Coefficients = ((3.4445, -4.7750, 2.0315),) * 5
-"""`a`, `b` and `c` of each iteration: singular values above 0.003 of the matrix's norm come to between 0.68 and 1.21."""
+"""`a`, `b` and `c` of each iteration: singular values of more than 0.003 of the norm come to between 0.68 and 1.21."""
 SIZE = 0.2
 """Root mean square of the entries of a step at a rate of 1: about that of Adam's, so that the two can share a rate.
 Liu et al. 2025, "Muon is scalable for LLM training"."""
