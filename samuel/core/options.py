@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -136,3 +136,46 @@ def candidate_rates(learning_rates: Any) -> tuple[float, ...]:
     if len(set(rates)) < len(rates):
         raise ValueError(f"learning_rates must differ from each other, got {rates}")
     return tuple(sorted(rates))
+
+
+_NO_RULES = "there is one rule now, without it"
+REPLACED = {
+    "alarm": 'give on_shift="ignore" where shifts are not to be detected',
+    "anchor_dtype": "give state_dtype",
+    "base_state": _NO_RULES,
+    "collapse": _NO_RULES,
+    "combine": _NO_RULES,
+    "cover": "there is one block now; `samuel.jax.paper.algorithm1` takes covers",
+    "decay": "give steps, and rates fall linearly to 0 at the end",
+    "experience": "give search=RateSearch(memory=...)",
+    "feedback": "`samuel.jax.Experts` has the other kinds of feedback",
+    "horizon": "give steps",
+    "lag": "give search=RateSearch(lag=...)",
+    "newborns": _NO_RULES,
+    "packed": "vectors always lie like the parameters",
+    "patience": _NO_RULES,
+    "prior": "give search=RateSearch(prior=...)",
+    "Q": "give search=RateSearch(Q=...)",
+    "reference": _NO_RULES,
+    "rule": 'there is one rule now; `samuel.jax.paper.algorithm1` is what "theorem" was',
+    "scale": _NO_RULES,
+    "settle": "give search=RateSearch(settle=...)",
+    "short_rates": _NO_RULES,
+    "takeover": _NO_RULES,
+    "weight_decay_mask": "weights decay by role: matrices and tables do, vectors do not; give roles",
+}
+"""Options that the drop-ins once had, and what to do instead."""
+
+
+def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
+    """A `TypeError` for options that do not exist; it says what replaces those that once did.
+
+    >>> refuse_unknown(["horizon"], ["base", "steps"])
+    Traceback (most recent call last):
+        ...
+    TypeError: there is no option 'horizon' any more: give steps
+    """
+    for name in given:
+        if name in REPLACED:
+            raise TypeError(f"there is no option {name!r} any more: {REPLACED[name]}")
+        raise TypeError(f"unknown option {name!r}; choose from {', '.join(known)}")
