@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from samuel.core import Tile, certificate
-from samuel.core.options import between
+from samuel.core.options import between, real_array
 from samuel.online.domains import Ball, Box, Domain, Free
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Comparison:
         if comparator is not None:
             if radius is not None:
                 raise ValueError("give a comparator or a radius, not both")
-            point = np.asarray(comparator, dtype=float)
+            point = real_array("comparator", comparator, float)
             if point.shape != (rule.dim,) or not np.isfinite(point).all():
                 raise ValueError(f"comparator must be {rule.dim} finite numbers, got {comparator!r}")
             if not bool(rule.domain.contains(point)):
