@@ -13,6 +13,7 @@ To add a table: one function in `TABLES`, and its markers on the page where it b
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import sys
@@ -43,7 +44,9 @@ LABELS = {
     "samuel-adam (one search, patient)": "SAMUEL over Adam, one search, rule `patient` (removed)",
     "samuel-adagrad (one search)": "SAMUEL over AdaGrad, one search",
     "samuel-linear": "the paper's algorithm, one gradient a step",
+    "samuel-linear (plain)": "the paper's algorithm, one gradient a step, AdaGrad from 0",
     "samuel-full": "the paper's algorithm, a network for each expert",
+    "samuel-full (plain)": "the paper's algorithm, a network for each expert, AdaGrad from 0",
     "schedule-free": "Schedule-Free AdamW",
     "prodigy": "Prodigy",
     "dadapt-adamw": "D-Adapt AdamW",
@@ -228,14 +231,73 @@ def streams(name: str) -> str:
     return table(["total loss", *(stream["stream"] for stream in found)], lines)
 
 
+def speeds() -> str:
+    """Time of a round of every method, as multiples of Adagrad's."""
+    found = load("rivals_speed")["methods"]
+    (unit,) = (row for row in found if row["method"] == "adagrad")
+    kinds = ("microseconds_by_hand", "microseconds_compiled")
+    lines = [
+        [f"{row['method']} ({row['rounds']:,} rounds)", *(number(row[kind] / unit[kind]) for kind in kinds)]
+        for row in sorted(found, key=lambda row: row["microseconds_compiled"])
+    ]
+    return table(["time of a round, Adagrad's = 1", "by hand", "compiled"], lines)
+
+
+def regret_growth(family: str, inside: str, lengths: Sequence[int]) -> str:
+    """Worst regret on intervals of one family of streams of Table 1, and the power with which it grows."""
+    found = load("table1")
+    labels = {row["method"]: row["label"] for row in found["methods"]}
+    (streams,) = (one for one in found["families"] if one["family"] == family)
+    (grid,) = (one for one in streams["intervals"] if one["inside"] == inside)
+    with_change = any(row["intervals"][0]["exponent_in_T"] is not None for row in streams["results"])
+    lines = []
+    by_method = {row["method"]: row for row in sorted(streams["results"], key=lambda row: row["scale"] == "known")}
+    for row in by_method.values():  # with the scale given, where the method can be given it
+        (part,) = (one for one in row["intervals"] if one["inside"] == inside)
+        cells = [number(part["worst_regret"][grid["lengths"].index(length)]) for length in lengths]
+        cells.append(number(part["exponent"]))
+        if with_change:
+            cells.append(number(part["exponent_in_T"]))
+        lines.append((part["worst_regret"][grid["lengths"].index(lengths[-1])], [labels[row["method"]], *cells]))
+    head = ["worst regret", *(f"{length:,} rounds" for length in lengths), "power of the length"]
+    head += ["after a change, power of T"] * with_change
+    return table(head, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
+
+
+def conformal(name: str) -> str:
+    """Lowest coverage of a week and loss of conformal intervals, for each horizon."""
+    rows = load(name)["rows"]
+    horizons = sorted({row["horizon"] for row in rows})
+    cells = {(row["method"], row["horizon"]): row for row in rows}
+    lines = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        of_method = [cells[method, horizon] for horizon in horizons]
+        pairs = [(f"{row['lowest_week']:.3f}", number(1000 * row["loss"])) for row in of_method]
+        lines.append([method, *(cell for pair in pairs for cell in pair)])
+    heads = [head for horizon in horizons for head in (f"worst week, {horizon} ahead", "loss")]
+    return table(["", *heads], lines)
+
+
 def number(value: float) -> str:
     """A loss with three or more digits.
 
-    >>> number(8.4563), number(-281.6), number(12488.3)
-    ('8.46', '−282', '12,488')
+    >>> number(8.4563), number(-281.6), number(12488.3), number(6e14)
+    ('8.46', '−282', '12,488', '6e+14')
     """
+    if abs(value) >= 1e7:
+        return f"{value:.0e}"
     written = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return written.replace("-", "\u2212")
+
+
+def beside(name: str) -> Any:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, RESULTS / f"{name}.py")
+    assert spec is not None, name
+    assert spec.loader is not None, name
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -252,6 +314,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "play": lambda: streams("play"),
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
+    **beside("claims").TABLES,
+    "rivals_speed": speeds,
+    "table1_changes": lambda: regret_growth("changes", "stretch", (64, 512)),
+    "table1_calm": lambda: regret_growth("storms", "calm", (64, 1024)),
+    "table1_sparse": lambda: regret_growth("sparse", "stretch", (128, 1024)),
+    "conformal_price": lambda: conformal("conformal_electricity"),
+    "conformal_demand": lambda: conformal("conformal_demand"),
 }
 """The tables by the names that markers give them."""
 

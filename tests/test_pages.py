@@ -38,6 +38,11 @@ def test_links_lead_to_files(page):
         assert (page.parent / target).exists(), target
 
 
+def test_drawing_the_rays_again_changes_nothing():
+    rays = load(ROOT / "docs" / "_rays.py")
+    assert rays.drawing() == rays.PICTURE.read_text(), "run: python docs/_rays.py"
+
+
 def test_the_first_page_is_short():
     text = (ROOT / "README.md").read_text()
     assert len(text.split()) <= 600

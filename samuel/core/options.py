@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from samuel.core.arrays import is_traced
 
@@ -43,6 +46,41 @@ def number(value: Any) -> float | None:
         return None
     is_real = any(kind in str(getattr(value, "dtype", "")) for kind in ("int", "float"))
     return float(value) if is_real and value.ndim == 0 else None
+
+
+def real_array(name: str, value: Any, dtype: Any = None) -> np.ndarray:
+    """A copy of a caller's numbers as a NumPy array of floats; an error for what is not real numbers.
+
+    A copy, because callers use their buffers again.
+
+    Args:
+        name: what the error calls it.
+        value: numbers, nested lists of them, or an array of any library.
+        dtype: precision of the copy; by default that of the array, if it is float32, or float64.
+
+    >>> real_array("gradient", [1, 2.5])
+    array([1. , 2.5])
+    >>> real_array("gradient", ["1", "2"])
+    Traceback (most recent call last):
+        ...
+    ValueError: gradient must be real numbers, got ['1', '2'] (dtype <U1)
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} must be real numbers, got a masked array, whose mask would be lost: fill it first, as in "
+            "array.filled(0.0)"
+        )
+    try:
+        array = np.asarray(value)
+        if array.dtype == object and all(isinstance(entry, Real) for entry in array.flat):
+            array = array.astype(float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be real numbers, got {value!r}") from None
+    if not np.can_cast(array.dtype, np.float64, "same_kind"):  # complex numbers, dates, text, records
+        raise ValueError(f"{name} must be real numbers, got {value!r} (dtype {array.dtype})")
+    if dtype is None:
+        dtype = np.float32 if array.dtype == np.float32 else np.float64
+    return np.array(array, dtype=dtype)
 
 
 def between(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
@@ -98,3 +136,46 @@ def candidate_rates(learning_rates: Any) -> tuple[float, ...]:
     if len(set(rates)) < len(rates):
         raise ValueError(f"learning_rates must differ from each other, got {rates}")
     return tuple(sorted(rates))
+
+
+_NO_RULES = "there is one rule now, without it"
+REPLACED = {
+    "alarm": 'give on_shift="ignore" where shifts are not to be detected',
+    "anchor_dtype": "give state_dtype",
+    "base_state": _NO_RULES,
+    "collapse": _NO_RULES,
+    "combine": _NO_RULES,
+    "cover": "there is one block now; `samuel.jax.paper.algorithm1` takes covers",
+    "decay": "give steps, and rates fall linearly to 0 at the end",
+    "experience": "give search=RateSearch(memory=...)",
+    "feedback": "`samuel.jax.Experts` has the other kinds of feedback",
+    "horizon": "give steps",
+    "lag": "give search=RateSearch(lag=...)",
+    "newborns": _NO_RULES,
+    "packed": "vectors always lie like the parameters",
+    "patience": _NO_RULES,
+    "prior": "give search=RateSearch(prior=...)",
+    "Q": "give search=RateSearch(Q=...)",
+    "reference": _NO_RULES,
+    "rule": 'there is one rule now; `samuel.jax.paper.algorithm1` is what "theorem" was',
+    "scale": _NO_RULES,
+    "settle": "give search=RateSearch(settle=...)",
+    "short_rates": _NO_RULES,
+    "takeover": _NO_RULES,
+    "weight_decay_mask": "weights decay by role: matrices and tables do, vectors do not; give roles",
+}
+"""Options that the drop-ins once had, and what to do instead."""
+
+
+def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
+    """A `TypeError` for options that do not exist; it says what replaces those that once did.
+
+    >>> refuse_unknown(["horizon"], ["base", "steps"])
+    Traceback (most recent call last):
+        ...
+    TypeError: there is no option 'horizon' any more: give steps
+    """
+    for name in given:
+        if name in REPLACED:
+            raise TypeError(f"there is no option {name!r} any more: {REPLACED[name]}")
+        raise TypeError(f"unknown option {name!r}; choose from {', '.join(known)}")

@@ -6,7 +6,7 @@ With `c` the parameters at the block's start and `s` the sum of the base's unit 
 
 Each rate is judged by the gradient `g` at its lagged point, `s` less its lag `l` (a moving sum of the last steps):
 
-    gain_j = (lr_j - sum_i p_i lr_i) <g, l - s>,        in units of 4 times its own root mean square.
+    gain_j = (lr_j - sum_i p_i lr_i) <g, s - l>,        in units of 4 times its own root mean square.
 
 A gain moves the weights of its rate as in `samuel.core.weights`, with `Q` step sizes, and counts less and less as the
 block grows older. So a step over `n` parameters costs two vectors, `s` and `l`, and no point but the parameters:

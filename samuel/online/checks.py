@@ -62,6 +62,7 @@ def _checks(make: Callable[..., Learner], tolerance: float, compiled: bool) -> I
     yield "a pickled learner goes on identically", lambda: _pickled(make)
     yield "streams side by side do not touch each other", lambda: _streams(make, tolerance)
     yield "playing is the same as updating by hand", lambda: _by_hand(make, tolerance)
+    yield "reusing a buffer changes nothing", lambda: _by_hand(make, tolerance, reused=True)
     if compiled and importlib.util.find_spec("jax") is not None:
         yield "compiled and plain play agree", lambda: _compiled(make, tolerance)
     yield "playing on continues the run", lambda: _in_pieces(make, tolerance)
@@ -146,15 +147,20 @@ def _streams(make: Callable[..., Learner], tolerance: float) -> None:
         )
 
 
-def _by_hand(make: Callable[..., Learner], tolerance: float) -> None:
+def _by_hand(make: Callable[..., Learner], tolerance: float, reused: bool = False) -> None:
+    """Updates by hand give the decisions of `play`, also if the caller writes all gradients into one buffer."""
     played, by_hand = make(), make()
     stream = _stream(played)
     expected = _play(played)
+    buffer = np.zeros(played.dim)
     for t in range(ROUNDS):
         data = tuple(array[0] for array in stream.data(t, t + 1))
 
         def loss(point: np.ndarray, data: tuple = data) -> tuple:
-            return stream.loss.value(point, data), stream.loss.gradient(point, data)
+            gradient = stream.loss.gradient(point, data)
+            if reused:
+                buffer[:] = gradient
+            return stream.loss.value(point, data), buffer if reused else gradient
 
         decision = by_hand.predict()
         _close(decision, expected[t], tolerance, f"round {t} differs between play and update")

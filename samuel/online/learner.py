@@ -17,6 +17,7 @@ import numpy as np
 
 from samuel.core import Feedback, Full, Linear, Loss, NoHealthyExpert
 from samuel.core.arrays import Array
+from samuel.core.options import real_array
 from samuel.online.domains import Domain, Free
 
 if TYPE_CHECKING:
@@ -321,12 +322,9 @@ class Learner:
         return np.stack(parts, axis=batch).reshape(shape)
 
     def _shaped(self, value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
-        try:
-            if np.iscomplexobj(value):
-                raise TypeError
-            array = np.asarray(value, dtype=self.dtype)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} must be real numbers of shape {shape}, got {value!r}") from None
+        array = real_array(name, value, self.dtype)
+        if array.shape == () and shape == (1,):
+            array = array[None]
         if array.shape != shape:
             raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
         return array

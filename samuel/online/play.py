@@ -88,7 +88,7 @@ def play(
     learner._state = state
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if learner._record is not None:
-        learner._record += [{name: array[t] for name, array in arrays.items()} for t in range(rounds)]
+        learner._record += [{name: array[t].copy() for name, array in arrays.items()} for t in range(rounds)]
     return Trace(rule, arrays, stream, first)
 
 

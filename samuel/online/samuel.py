@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from samuel.online import ensemble
 from samuel.online.bases.adagrad import Adagrad
 from samuel.online.bases.base import Base
 from samuel.online.domains import Domain
-from samuel.online.ensemble import EnsembleRule, choose_experts, listed, positive
+from samuel.online.ensemble import EnsembleRule, choose_experts, default_learning_rates, listed, positive
 from samuel.online.learner import Info, Learner, Pace, check_options, check_place, whole_number
 from samuel.online.quick import quick_round
 
@@ -50,6 +50,8 @@ class SamuelRule(EnsembleRule):
     Q: int
     bound: float
     combine: str
+    against_draw: bool = False
+    """Whether the gains of a sampled decision are taken against the loss of the expert drawn, not the mean."""
 
     @cached_property
     def quick(self) -> bool:
@@ -122,7 +124,7 @@ class SamuelRule(EnsembleRule):
 
     def _gains(self, state: SamuelState, feedback: Feedback) -> tuple[Array, Array | None]:
         gains = feedback.gains(state.decision, state.points)
-        if self.combine != "sample" or not isinstance(feedback, Full):
+        if self.combine != "sample" or self.against_draw or not isinstance(feedback, Full):
             return gains, None
         # A sampled decision is judged by what its draw was worth on average; the luck of the draw is the excess.
         xp = namespace(gains)
@@ -303,6 +305,71 @@ class Samuel(Learner):
             feedback=feedback,
         )
         super().__init__(rule, **check_options(options))
+
+    @classmethod
+    def as_printed(
+        cls,
+        dim: int,
+        domain: Domain,
+        horizon: int,
+        gradient_bound: float,
+        *,
+        base: Base | None = None,
+        learning_rates: Sequence[float] | None = None,
+        shortest: int = 1,
+        combine: Literal["average", "sample"] = "average",
+        **options: Any,
+    ) -> Samuel:
+        """Algorithm 1 of Lu et al. (2022) with every choice as in its pseudo-code.
+
+        Full feedback: every expert is fed the gradient at its own point, and its gain is `l(x) - l(x(e))`. Geometric
+        intervals up to the horizon; experts that start at the domain's centre with the weight `min(1/2, eta_q)`;
+        `eta_q = 1 / (2 G D 2^q)` for `q = 1..Q`, `Q = 4 log(d T D^2 G^2)` rounded up, `D` half the domain's diameter.
+
+        Args:
+            dim: `d`, the dimension of the decisions.
+            domain: a bounded one.
+            horizon: `T`.
+            gradient_bound: `G`. The paper assumes that `G` and `D` are above 1, where `min(1/2, eta_q)` is `eta_q`;
+                here `G D` must be at least 1/2, for the same reason.
+            base: the algorithm `A` (`Adagrad()` by default).
+            learning_rates: one expert per rate on every interval; by default one, the best in the worst case. The
+                paper's experiments have 0.05, 0.1, 0.25, 0.5 and 1.
+            shortest: rounds in the shortest interval; 200 in the paper's experiments.
+            combine: "average", or "sample" to draw an expert by weight, whose loss is then `l(x)`.
+            options: `streams`, `seed`, `dtype`, `record`, as for every `Learner`.
+
+        >>> from samuel.online import Ball, DriftingRegression, Samuel, play
+        >>> learner = Samuel.as_printed(dim=2, domain=Ball(1.0), horizon=64, gradient_bound=4.0)
+        >>> trace = play(learner, DriftingRegression(dim=2, period=32), rounds=64)
+        >>> learner.rule.Q, trace.weights.shape  # seven levels of intervals, one expert each
+        (31, (64, 7, 1))
+        """
+        dim, domain = check_place(dim, domain)
+        gradient_bound = positive("gradient_bound", gradient_bound)
+        if combine not in ("average", "sample"):
+            raise ValueError(f"combine must be one of average, sample, got {combine!r}")
+        if domain.bounded and gradient_bound * domain.diameter(dim) < 1:
+            raise ValueError(
+                f"gradient_bound={gradient_bound:g} on {domain}: G D is below 1/2, and the paper assumes G > 1 and "
+                f"D > 1; give at least {1 / domain.diameter(dim):g}, a larger bound is a bound too"
+            )
+        if learning_rates is None and (base is None or isinstance(base, Base)):
+            learning_rates = default_learning_rates(base or Adagrad(), domain, dim)[-1:]
+        learner = cls(
+            dim,
+            domain,
+            base=base,
+            learning_rates=learning_rates,
+            cover=Geometric(whole_number("horizon", horizon, least=1), whole_number("shortest", shortest, least=1)),
+            gradient_bound=gradient_bound,
+            newborns="cold",
+            combine=combine,
+            feedback="full",
+            **options,
+        )
+        learner.rule = replace(learner.rule, against_draw=True)
+        return learner
 
     @property
     def learning_rates(self) -> tuple[float, ...]:

@@ -367,7 +367,7 @@ def test_a_bad_option_is_named(options, message):
             lambda x: x.predict(np.full((2, 3), np.inf)),
             r"must be finite, or nan where it is missing; got inf at \(0, 0\)",
         ),
-        (lambda x: x.predict("price"), "forecast must be numbers of shape"),
+        (lambda x: x.predict("price"), "forecast must be real numbers"),
         (lambda x: x.update([1.0, 2.0]), r"actual must have the shape \(3,\) \(\[streams\]\), got \(2,\)"),
         (lambda x: x.update(np.zeros(3), at=3), "at must be at most 2, the present time"),
         (lambda x: x.update(np.zeros(3), at=-1), "at must be a whole number of at least 0, got -1"),

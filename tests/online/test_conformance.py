@@ -14,7 +14,7 @@ def test_learner_keeps_the_contract(name):
     # base learner is compiled on its own, and SAMUEL over two of them and in all its other forms.
     compiled = not (name.startswith("Samuel(") and name not in ("Samuel(Adagrad)", "Samuel(AdagradFull)"))
     passed = check(LEARNERS[name], tolerance=1e-6 if "Full" in name else 1e-9, compiled=compiled)
-    assert len(passed) == 7 + compiled
+    assert len(passed) == 8 + compiled
 
 
 class Escapes(Base):

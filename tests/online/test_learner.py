@@ -18,6 +18,7 @@ from samuel.online import (
     Fixed,
     Free,
     HalfLine,
+    Hedge,
     Interval,
     NoHealthyExpert,
     Recorded,
@@ -28,7 +29,8 @@ from samuel.online import (
     SquaredLoss,
     play,
 )
-from tests.online.catalogue import BASES
+from samuel.online.comparators import best_fixed_point
+from tests.online.catalogue import BASES, LEARNERS
 
 RANDOM = np.random.default_rng(0)
 GRADIENTS = RANDOM.normal(size=(100, 3))
@@ -305,6 +307,103 @@ def test_bad_feedback_is_named_and_the_learner_is_unchanged_and_usable(given, na
         learner.update(gradient)
         twin.update(gradient)
     assert np.array_equal(learner.predict(), twin.predict())
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_gradient_buffer_that_is_used_again_leaves_the_record_as_it_was(name):
+    kept, buffer = LEARNERS[name](record=True), np.zeros(3)
+    expected = LEARNERS[name](record=True)
+
+    def quadratic(gradient_at):
+        return lambda x: (float(x @ x), gradient_at(x))
+
+    def into_buffer(x):
+        buffer[:] = 2 * x - 1
+        return buffer
+
+    def fresh(x):
+        return 2 * x - 1
+
+    for _ in range(24):
+        for learner, gradient_at in ((kept, into_buffer), (expected, fresh)):
+            kind = learner.rule.feedback
+            gradient = None if kind == "full" else gradient_at(learner.predict())
+            loss = {"linear": None, "loss": lambda x: float(x @ x), "full": quadratic(gradient_at)}[kind]
+            learner.update(gradient, loss=loss)
+    buffer[:] = np.nan
+    arrays, others = kept.trace().arrays, expected.trace().arrays
+    for column, array in arrays.items():
+        np.testing.assert_array_equal(array, others[column], err_msg=column)
+
+
+def test_the_certificate_of_a_reused_buffer_is_not_below_the_regret():
+    learner, buffer = Samuel(1, Interval(-1.0, 1.0), feedback="full", record=True), np.zeros(1)
+    random = np.random.default_rng(2)
+    features, truth = random.normal(size=256), np.repeat(random.normal(size=4), 64)
+    targets = features * truth + 0.1 * random.normal(size=256)
+    for feature, target in zip(features, targets, strict=True):
+
+        def loss(x, feature=feature, target=target):
+            buffer[:] = 2 * (feature * x - target) * feature
+            return float((feature * x[0] - target) ** 2), buffer
+
+        learner.update(loss=loss)
+    trace, stream = learner.trace(), Recorded(SquaredLoss(), (features[:, None], targets))
+    for first in (0, 64, 128, 192):
+        best = best_fixed_point(stream.loss, stream.data(first, 256), Interval(-1.0, 1.0), 1).loss
+        assert np.sum(trace.losses[first:]) - best <= trace.certificate(first, 255).measured
+
+
+def test_a_stream_keeps_its_data_when_the_caller_changes_the_array():
+    gradients = GRADIENTS.copy()
+    trace = play(Samuel(3, Ball(1.0)), gradients, backend="numpy")
+    before = trace.regret()
+    gradients[:] = 0.0
+    assert trace.regret() == before
+
+
+def test_changing_a_trace_leaves_the_learners_own_record():
+    learner = Samuel(3, Ball(1.0), record=True)
+    play(learner, GRADIENTS[:8], backend="numpy").gradients[:] = 0.0
+    np.testing.assert_array_equal(learner.trace().gradients, GRADIENTS[:8])
+
+
+def test_a_scalar_is_a_gradient_in_one_dimension():
+    scalar, listed = (Samuel(1, Interval(-1.0, 1.0)) for _ in range(2))
+    for _ in range(5):
+        scalar.update(np.float64(0.5))
+        listed.update([0.5])
+    assert np.array_equal(scalar.predict(), listed.predict())
+    full = Samuel(1, Interval(-1.0, 1.0), feedback="full")
+    full.update(loss=lambda x: (float(x[0] ** 2), 2.0 * x[0]))
+    with pytest.raises(ValueError, match=r"\(3,\), got \(\)"):
+        Samuel(3).update(0.5)
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False]),
+        np.array(["2020-01-01", "2020-01-02", "2020-01-03"], dtype="datetime64[D]"),
+        np.array([1, 2, 3], dtype="timedelta64[s]"),
+        ["1", "2", "3"],
+        np.array([1.0, "2", 3.0], dtype=object),
+        [1.0, None, 2.0],
+    ],
+    ids=lambda gradient: str(getattr(gradient, "dtype", "list")),
+)
+def test_what_is_not_numbers_is_refused_as_gradient_stream_expert_and_comparator(gradient):
+    learner = Samuel(3, Ball(1.0))
+    with pytest.raises(ValueError, match="gradient must be real numbers"):
+        learner.update(gradient)
+    assert learner.round == 0
+    rows = np.ma.stack([gradient]) if isinstance(gradient, np.ma.MaskedArray) else np.asarray(gradient)[None]
+    with pytest.raises(ValueError, match="real numbers"):
+        play(learner, rows)
+    with pytest.raises(ValueError, match="experts must be real numbers"):
+        Hedge(3, Free(), experts=rows)
+    with pytest.raises(ValueError, match="comparator must be real numbers"):
+        play(learner, GRADIENTS[:2]).linearised_regret(comparator=gradient)
 
 
 def play_a_while(learner):

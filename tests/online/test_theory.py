@@ -1,5 +1,6 @@
 """The paper's theorem and corollaries, with explicit constants, against measured runs."""
 
+import itertools
 import math
 
 import numpy as np
@@ -93,3 +94,55 @@ def test_a_recorded_trace_will_do():
     for t in range(40):
         learner.update([math.sin(t), math.cos(3 * t)])
     assert math.isfinite(theory.corollary_1(learner.trace(), 0, 39).total)
+
+
+def partitions(rounds, k):
+    """Every way to cut so many rounds into k pieces."""
+    for cuts in itertools.combinations(range(1, rounds), k - 1):
+        yield list(itertools.pairwise((0, *cuts, rounds)))
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_the_bound_over_partitions_is_the_smallest_of_all_partitions(diagonal):
+    gradients = np.random.default_rng(3).normal(size=(9, 3)) * np.repeat([[1, 5, 0.1], [4, 0.1, 2]], [4, 5], axis=0)
+    found = theory.partition_bound(play(Samuel(3, Ball(1.0)), gradients), most=9, diagonal=diagonal)
+
+    def cost(first, stop):
+        part = gradients[first:stop]
+        roots = np.sqrt((part**2).sum(0)) if diagonal else np.linalg.svd(part, compute_uv=False)
+        return roots.sum() / math.sqrt(3)
+
+    for k in range(1, 10):
+        expected = min(sum(cost(a, b) for a, b in pieces) for pieces in partitions(9, k))
+        assert found.totals[k - 1] == pytest.approx(expected)
+        pieces = found.pieces[k - 1]
+        assert [round for a, b in pieces for round in range(a, b + 1)] == list(range(9))
+        assert sum(cost(a, b + 1) for a, b in pieces) == pytest.approx(expected)
+    assert (np.diff(found.totals) >= -1e-9).all()
+
+
+def test_no_preconditioner_of_that_trace_is_better_for_a_piece():
+    random = np.random.default_rng(0)
+    gradients = random.normal(size=(12, 3)) * [1.0, 3.0, 0.2]
+    best = theory.partition_bound(play(Samuel(3, Ball(1.0)), gradients), most=1).totals[0]
+    for _ in range(200):
+        root = random.normal(size=(3, 3))
+        H = root @ root.T
+        H *= 3 / np.trace(H)
+        assert best <= np.sqrt(np.einsum("ti,ij,tj->", gradients, np.linalg.inv(H), gradients)) + 1e-9
+    left, values, _ = np.linalg.svd(gradients.T, full_matrices=False)
+    H = left * (3 * values / values.sum()) @ left.T
+    assert best == pytest.approx(np.sqrt(np.einsum("ti,ij,tj->", gradients, np.linalg.inv(H), gradients)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"most": 0}, "most must be a whole number from 1 to 600.*got 0"),
+        ({"most": 601}, "most must be a whole number from 1 to 600.*got 601"),
+        ({"longest": 100}, "at most longest=100 rounds, got a run of 600"),
+    ],
+)
+def test_the_bound_over_partitions_refuses_what_makes_no_sense(options, message):
+    with pytest.raises(ValueError, match=message):
+        theory.partition_bound(run(), **options)

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from samuel.core.options import real_array
 from samuel.online.bases.adagrad import Adagrad
 from samuel.online.domains import Domain, Free, HalfLine, Interval
 from samuel.online.ensemble import default_learning_rates
@@ -216,12 +217,7 @@ def tell(learner: Learner, loss: PinballLoss, data: Data, decision: np.ndarray, 
 
 def numbers(name: str, value: Any, shape: tuple[int, ...], axes: str) -> np.ndarray:
     """Numbers in the wanted shape, nan where there are none; ValueError otherwise."""
-    try:
-        if np.iscomplexobj(value):
-            raise TypeError
-        array = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be numbers of shape {shape} {axes}, got {value!r}") from None
+    array = real_array(name, value, float)
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape} {axes}, got {array.shape}")
     if np.isinf(array).any():

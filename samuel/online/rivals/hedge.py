@@ -11,6 +11,7 @@ import numpy as np
 
 from samuel.core import Chosen
 from samuel.core.arrays import Array, namespace
+from samuel.core.options import real_array
 from samuel.online.bases.adagrad import Adagrad
 from samuel.online.bases.stay import Stay
 from samuel.online.domains import Domain, Simplex
@@ -160,10 +161,7 @@ class Hedge(FixedExperts):
 
 def _places(experts: Any, domain: Domain, dim: int) -> tuple[tuple[float, ...], ...]:
     """Points given as experts; ValueError unless they are points of the domain."""
-    try:
-        points = np.asarray(experts, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"experts must be points of {dim} numbers each, got {experts!r}") from None
+    points = real_array("experts", experts, float)
     if points.ndim != 2 or points.shape[1] != dim or not len(points):
         raise ValueError(f"experts must have the shape (experts, {dim}), got {points.shape}")
     inside = np.asarray(domain.contains(points))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from samuel.core.options import real_array
 from samuel.online.losses import Data, LinearLoss, LossFamily
 
 
@@ -48,7 +49,7 @@ class Recorded(Stream):
     arrays: Sequence[Any]
 
     def __post_init__(self) -> None:
-        arrays = tuple(_floats(array) for array in self.arrays)
+        arrays = tuple(real_array("a stream's data", array) for array in self.arrays)
         if not arrays or any(array.ndim == 0 for array in arrays):
             raise ValueError(f"a stream's data are arrays with rounds along their first axis, got {self.arrays!r}")
         lengths = {len(array) for array in arrays}
@@ -70,23 +71,16 @@ class Recorded(Stream):
         return tuple(array[start:stop] for array in self.arrays)
 
 
-def _floats(numbers: Any) -> np.ndarray:
-    """An array of floats, in the precision it has."""
-    array = np.asarray(numbers)
-    return array if array.dtype in (np.float32, np.float64) else array.astype(float)
-
-
 def as_stream(stream: Any) -> Stream:
     """A stream as it is; an array of gradients `(rounds, [streams,] dim)` as linear losses."""
     if isinstance(stream, Stream):
         return stream
-    array = _floats(stream)
-    if array.ndim not in (2, 3):
+    if np.ndim(stream) not in (2, 3):
         raise ValueError(
             "a stream is a samuel.online.Stream or an array of gradients (rounds, dim) or (rounds, streams, dim); "
-            f"got an array of shape {array.shape}"
+            f"got an array of shape {np.shape(stream)}"
         )
-    return Recorded(LinearLoss(), (array,))
+    return Recorded(LinearLoss(), (stream,))
 
 
 @dataclass(frozen=True)

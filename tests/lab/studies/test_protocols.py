@@ -235,6 +235,19 @@ def test_stability_is_the_papers_eighteen_runs():
     assert all(len(decays) == count and max(decays) == 1 for count, decays in ALPHAS.items())
 
 
+def test_the_experts_of_stability_have_these_decays_and_step_sizes():
+    _, trials = prepared(Stability(task="digits-offline", step_sizes=(5, 30)))
+    engines = {(trial.method.extra["alphas"], trial.method.extra["etas"]): trial.method.engine for trial in trials}
+    assert {key: (sorted(set(engine.candidates["alpha"])), engine.Q) for key, engine in engines.items()} == {
+        (2, 5): ([0.99, 1.0], 5),
+        (2, 30): ([0.99, 1.0], 30),
+        (3, 5): ([0.9, 0.99, 1.0], 5),
+        (3, 30): ([0.9, 0.99, 1.0], 30),
+        (6, 5): ([0.9, 0.97, 0.99, 0.997, 0.999, 1.0], 5),
+        (6, 30): ([0.9, 0.97, 0.99, 0.997, 0.999, 1.0], 30),
+    }
+
+
 def test_compute_times_one_schedule_of_the_search_and_the_forms_of_samuel():
     plan, trials = prepared(Compute(task="digits-offline", steps=40))
     found = [(row["trial"], row["networks"], row["protocol_trials"]) for row in plan["trials"]]

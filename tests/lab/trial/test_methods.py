@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 import samuel.jax as sj
@@ -13,7 +14,7 @@ from samuel_lab.studies.offline import DigitsOffline
 from samuel_lab.studies.shift import Digits, Shift
 from samuel_lab.trial import optimizers
 from samuel_lab.trial.experiment import Experiment
-from samuel_lab.trial.methods import DROP_INS, GROUPS, SAMUELS, Scheduled, expand, method, parse
+from samuel_lab.trial.methods import DROP_INS, GROUPS, SAMUELS, Scheduled, _experts_base, expand, method, parse
 from samuel_lab.trial.schedules import BASELINES
 
 TASK = Task(ConvNet(classes=5, width=4), np.zeros((1, 8, 8, 1), np.float32), 5)
@@ -108,6 +109,30 @@ def test_the_offline_algorithm_has_an_expert_for_each_rate_and_history_decay():
     trainer = method("samuel-full", several)
     assert trainer.networks == 6
     assert trainer.levels == (None,)
+
+
+def test_offline_gains_beyond_1_count_as_1_and_online_their_bound_is_found_out():
+    offline, online = (method("samuel-full", experiment).engine for experiment in (OFFLINE, ONLINE))
+    assert (offline.bound, offline.clip) == (1.0, True)
+    assert (online.bound, online.clip) == (0.0, False)
+
+
+@pytest.mark.parametrize("name", ["samuel-full", "samuel-linear"])
+def test_the_plan_says_which_adagrad_the_papers_experts_have(name):
+    for choice, said in (("optax", "AdaGrad (0.1 added to its sum"), ("plain", "AdaGrad (0 added to its sum")):
+        assert said in method(name, replace(ONLINE, settings=Papers(experts_adagrad=choice))).about
+
+
+@pytest.mark.parametrize(("choice", "initial"), [("optax", 0.1), ("plain", 0.0)])
+def test_the_adagrad_of_the_papers_experts_is_optaxs_or_begins_at_0(choice, initial):
+    ours = _experts_base(Papers(experts_adagrad=choice))()
+    optaxs = optax.scale_by_rss(initial, eps=1e-7 if initial else 0.0)
+    params = {"w": np.zeros(3, np.float32)}
+    mine, theirs = ours.init(params), optaxs.init(params)
+    for gradient in ([0.3, -2.0, 0.001], [0.1, 1.0, -0.5]):
+        gradients = {"w": np.array(gradient, np.float32)}
+        (found, mine), (expected, theirs) = ours.update(gradients, mine), optaxs.update(gradients, theirs)
+        np.testing.assert_allclose(found["w"], expected["w"], rtol=1e-6)
 
 
 def test_the_search_trains_every_step_schedule():

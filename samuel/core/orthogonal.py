@@ -1,0 +1,82 @@
+"""Orthogonalisation by matrix products alone: `U S V'` becomes about `U V'`, so that all directions count alike.
+
+The iteration of Newton and Schulz on a matrix whose singular values are at most 1 applies an odd polynomial to them,
+
+    X <- a X + b (X X') X + c (X X')^2 X,
+
+which lifts small ones fast and brings all to about 1 in a few iterations. Since `X X'` commutes with polynomials of
+itself, the iteration can run on the small Gram matrix of a matrix far from square: `gram_orthogonal`.
+
+Jordan 2024, "Muon: An optimizer for hidden layers in neural networks".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from samuel.core.arrays import Array, matmul, namespace
+
+Coefficients = Sequence[tuple[float, float, float]]
+
+COEFFICIENTS: Coefficients = ((3.4445, -4.7750, 2.0315),) * 5
+"""`a`, `b` and `c` of each iteration: singular values of more than 0.003 of the norm come to between 0.68 and 1.21."""
+SIZE = 0.2
+"""Root mean square of the entries of a step at a rate of 1: about that of Adam's, so that the two can share a rate.
+Liu et al. 2025, "Muon is scalable for LLM training"."""
+EPSILON = 1e-8
+"""Added to the norm that a matrix is divided by."""
+
+
+def orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = matmul) -> Array:
+    """Matrices with all singular values brought near 1.
+
+    Args:
+        matrices: `(..., m, n)`; cheaper with `m <= n`.
+        product: the product of two (stacks of) matrices, for one in fewer bits.
+
+    >>> import numpy as np
+    >>> x = orthogonal(np.array([[3.0, 0.0, 0.0], [0.0, 0.1, 0.0]]))
+    >>> bool(abs(np.linalg.svd(x, compute_uv=False) - 1).max() < 0.35)
+    True
+    """
+    x = normalised(matrices)
+    for a, b, c in COEFFICIENTS:
+        gram = product(x, _transposed(x))
+        x = a * x + product(b * gram + c * product(gram, gram), x)
+    return x
+
+
+def gram_orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = matmul) -> Array:
+    """The same in exact arithmetic, by iterations on `X X'`: fewer operations where `n` is 1.5 times `m` or more.
+
+    It needs the precision of 32 bits: rounding of the Gram matrix grows with the square of the polynomials' slope.
+
+    Args:
+        matrices: `(..., m, n)` with `m <= n`.
+        product: the product of two (stacks of) matrices.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(2, 5))
+    >>> bool(np.allclose(gram_orthogonal(x), orthogonal(x)))
+    True
+    """
+    x = normalised(matrices)
+    eye = namespace(x).eye(x.shape[-2], dtype=x.dtype)
+    gram = product(x, _transposed(x))
+    total = None
+    for place, (a, b, c) in enumerate(COEFFICIENTS):
+        polynomial = a * eye + b * gram + c * product(gram, gram)
+        total = polynomial if total is None else product(polynomial, total)
+        if place + 1 < len(COEFFICIENTS):
+            gram = product(product(polynomial, gram), polynomial)
+    return product(total, x)
+
+
+def normalised(matrices: Array) -> Array:
+    """Matrices over their Frobenius norms, so that no singular value is above 1."""
+    xp = namespace(matrices)
+    return matrices / (xp.sqrt(xp.sum(matrices * matrices, axis=(-2, -1), keepdims=True)) + EPSILON)
+
+
+def _transposed(x: Array) -> Array:
+    return x.swapaxes(-2, -1)
