@@ -251,7 +251,7 @@ TOLD = (
     Claim(
         "Table 1: the bound with a full matrix improves on all above it",
         "the smallest of four",
-        "the table leaves out a factor of √d, with which it is never below the row above ([why](table1.md#the-rows))",
+        "the table leaves out a factor of √d, with which it is never below the row above ([why](table1.md))",
         "mathematics",
         "",
         "contradicted",
