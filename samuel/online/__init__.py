@@ -20,6 +20,7 @@ from samuel.online.bases.adagrad_full import AdagradFull
 from samuel.online.bases.adam import Adam
 from samuel.online.bases.base import Base, Stepped
 from samuel.online.bases.ogd import OGD
+from samuel.online.bases.ons import ONS
 from samuel.online.bases.rmsprop import RMSprop
 from samuel.online.bases.scale_free import ScaleFreeOGD
 from samuel.online.bases.stay import Stay
@@ -64,6 +65,7 @@ __all__ = [
     "CBCE",
     "FLH",
     "OGD",
+    "ONS",
     "SACS",
     "SAOL",
     "AbsoluteLoss",

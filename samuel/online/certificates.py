@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from samuel.core import Tile, certificate
-from samuel.core.options import real_array
+from samuel.core.options import between, real_array
 from samuel.online.domains import Ball, Box, Domain, Free
 
 if TYPE_CHECKING:
+    from samuel.online.bases.base import Group
     from samuel.online.learner import Rule
     from samuel.online.trace import Trace
 
@@ -52,7 +53,8 @@ class Certificate:
         last: last round of the interval.
         linearised: the regret against linearised losses, never below the regret of convex ones; nan if unknown.
         measured: an upper bound on it, from the gains the experts had and their base learners' bounds, or for
-            convex losses the trivial one where that is smaller.
+            convex losses the trivial one where that is smaller. Where `exp_concavity` was given, on the regret itself,
+            and it may be smaller than `linearised`.
         guaranteed: an upper bound on that, by the algorithm: what was known even before looking at the gains' sum;
             infinite for SAMUEL's rivals, whose decisions the measured bound holds for as well.
         trivial: what holds for any decisions whatever, `sum max_u <g, x - u>`; infinite if the domain is.
@@ -122,14 +124,20 @@ class Comparison:
         return widths, np.minimum(norm, np.linalg.norm(widths, axis=-1))
 
 
-def certify(trace: Trace, first: int, last: int, comparison: Comparison) -> Certificate:
+def certify(
+    trace: Trace, first: int, last: int, comparison: Comparison, exp_concavity: float | None = None
+) -> Certificate:
     """The certificate of an interval; `Trace.certificate` is the way to call it."""
+    if exp_concavity is not None:
+        between("exp_concavity", exp_concavity, 0.0, math.inf)
     rule: Any = trace.rule
     if not hasattr(rule, "cover") or not hasattr(rule, "groups"):
         raise ValueError(f"no certificate is known for {type(rule).__name__}: it has no experts to compare with")
     trivial = trivial_bounds(trace, first, last, comparison)
     tiles = tuple(
-        _certify_tile(trace, tile, comparison, float(np.sum(trivial[tile.first - first : tile.last - first + 1])))
+        _certify_tile(
+            trace, tile, comparison, float(np.sum(trivial[tile.first - first : tile.last - first + 1])), exp_concavity
+        )
         for tile in rule.cover.tile(first, last)
     )
     known = rule.feedback == "linear" and comparison.bounded
@@ -166,7 +174,7 @@ def _linear(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray
     return trace.needed("gradient")[part].astype(float), trace.needed("decision")[part].astype(float)
 
 
-def base_bounds(trace: Trace, tile: Tile, comparison: Comparison) -> np.ndarray:
+def base_bounds(trace: Trace, tile: Tile, comparison: Comparison, exp_concavity: float | None = None) -> np.ndarray:
     """The regret bound of every expert of a tile's block by its base learner, one number per expert."""
     rule: Any = trace.rule
     part = trace.interval_slice(tile.first, tile.last)
@@ -181,7 +189,11 @@ def base_bounds(trace: Trace, tile: Tile, comparison: Comparison) -> np.ndarray:
     for group in rule.groups:
         own = gradients if gradients.shape[1] == 1 else gradients[:, group.place]
         wide, far = (side if len(side) == 1 else side[group.place] for side in (widths, diameter))
-        bounds.append(group.base.bound(own, np.asarray(group.learning_rates), wide, far))
+        given = own, np.asarray(group.learning_rates), wide, far
+        if exp_concavity is None or not rule.domain.bounded:
+            bounds.append(group.base.bound(*given))
+        else:
+            bounds.append(group.base.exp_concave_bound(*given, _gains_of(trace, tile, group), exp_concavity))
     total = np.concatenate(bounds)
     total = np.where(np.isnan(total), math.inf, total)  # an expert fed with numbers that are not finite
     if "error" in trace.arrays:
@@ -190,10 +202,21 @@ def base_bounds(trace: Trace, tile: Tile, comparison: Comparison) -> np.ndarray:
     return total
 
 
-def _certify_tile(trace: Trace, tile: Tile, comparison: Comparison, trivial: float) -> TileCertificate:
+def _gains_of(trace: Trace, tile: Tile, group: Group) -> np.ndarray:
+    """How far each expert of a group was from the decision along the gradient; 0 where the gradient is its own."""
+    part = trace.interval_slice(tile.first, tile.last)
+    if "gains" not in trace.arrays or "expert_gradients" in trace.arrays:
+        return np.zeros((tile.last - tile.first + 1, len(group.learning_rates)))
+    gains = trace.arrays["gains"][part, tile.slot, group.place].astype(float)
+    return gains + trace.arrays["excess"][part, None] if "excess" in trace.arrays else gains
+
+
+def _certify_tile(
+    trace: Trace, tile: Tile, comparison: Comparison, trivial: float, exp_concavity: float | None
+) -> TileCertificate:
     if tile.slot is None:
         return TileCertificate(tile, None, trivial, trivial, ANY_POINT)
-    base = base_bounds(trace, tile, comparison)
+    base = base_bounds(trace, tile, comparison, exp_concavity)
     if not hasattr(trace.rule, "experts"):  # a base learner on its own is its only expert
         gains = limits = np.zeros(1)
     else:

@@ -129,6 +129,7 @@ class Trace:
         *,
         comparator: Any = None,
         radius: float | None = None,
+        exp_concavity: float | None = None,
     ) -> Certificate:
         """What is proved about an interval: at most how large the regret can be, whatever one compares with.
 
@@ -138,9 +139,12 @@ class Trace:
             comparator: one fixed point to compare with; all of the domain by default.
             radius: compare with all points no further than this from the origin. An unbounded domain needs one of
                 the two.
+            exp_concavity: `alpha`, if every `exp(-alpha loss)` is concave on the domain, as for squared losses of
+                bounded errors and for the logistic loss. With `ONS` on a bounded domain the bound is then
+                logarithmic, and on the regret itself, not the linearised one.
         """
         first, last = self._interval(first, last)
-        return certify(self, first, last, Comparison.of(self.rule, comparator, radius))
+        return certify(self, first, last, Comparison.of(self.rule, comparator, radius), exp_concavity)
 
     def worst(self, length: int, *, radius: float | None = None, every: int = 1) -> Worst:
         """The interval of that many rounds with the largest regret.

@@ -5,6 +5,7 @@ from samuel.online import (
     CBCE,
     FLH,
     OGD,
+    ONS,
     SACS,
     SAOL,
     Adadelta,
@@ -39,6 +40,7 @@ BASES = {
     "Adagrad delta": Adagrad(0.7, delta=0.1),
     "AdagradFull": AdagradFull(0.7),
     "AdagradFull delta": AdagradFull(0.7, delta=0.1),
+    "ONS": ONS(2.0, delta=0.5),
     "DiscountedAdagrad": DiscountedAdagrad(0.1, alpha=0.8),
     "Adam": Adam(0.1),
     "RMSprop": RMSprop(0.1),
@@ -58,6 +60,7 @@ WITH_BOUND = (
     "Adagrad delta",
     "AdagradFull",
     "AdagradFull delta",
+    "ONS",
 )
 """Base learners whose regret is bounded."""
 

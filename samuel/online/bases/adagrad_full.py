@@ -61,9 +61,7 @@ class AdagradFull(Base):
         points, distance = domain.project_matrix(target, positive, vectors)
         if self.exact(domain):
             return Stepped(points, (matrix,))
-        # |x - u|_H^2 <= (|x* - u|_H + distance)^2 for every u of the domain.
-        reach = xp.sqrt(xp.max(positive, axis=-1)) * domain.diameter(points.shape[-1])
-        return Stepped(points, (matrix,), xp.where(distance > 0, distance * (reach + distance / 2), 0.0))
+        return Stepped(points, (matrix,), distance_error(distance, positive, domain))
 
     def bound(
         self, gradients: np.ndarray, learning_rates: np.ndarray, widths: np.ndarray, diameter: np.ndarray
@@ -76,6 +74,21 @@ class AdagradFull(Base):
 
     def exact(self, domain: Domain) -> bool:
         return isinstance(domain, Free)
+
+
+def distance_error(distance: Array, metric: Array, domain: Domain) -> Array:
+    """Regret, times the learning rate, that a point may add which is so far from its projection in a matrix norm.
+
+    `|x - u|_H^2 <= (|x* - u|_H + distance)^2` for every `u` of the domain.
+
+    Args:
+        distance: from the exact projection, in the norm of the matrix.
+        metric: eigenvalues of the matrix.
+        domain: where the points lie.
+    """
+    xp = namespace(distance)
+    reach = xp.sqrt(xp.max(metric, axis=-1)) * domain.diameter(metric.shape[-1])
+    return xp.where(distance > 0, distance * (reach + distance / 2), 0.0)
 
 
 def matrix_metric(eigenvalues: Array, delta: float, dtype: Any = None) -> Array:

@@ -86,6 +86,29 @@ class Base(ABC):
         """
         return np.full(learning_rates.shape, math.inf)
 
+    def exp_concave_bound(
+        self,
+        gradients: np.ndarray,
+        learning_rates: np.ndarray,
+        widths: np.ndarray,
+        diameter: np.ndarray,
+        gains: np.ndarray,
+        exp_concavity: float,
+    ) -> np.ndarray:
+        """At most how far a decision's regret on exp-concave losses can exceed the sum of its gains over the learner.
+
+        The same as `bound`, which holds for all convex losses, unless a base learner knows better.
+
+        Args:
+            gradients: those at the decision, as for `bound`.
+            learning_rates: as for `bound`.
+            widths: as for `bound`.
+            diameter: as for `bound`.
+            gains: of the learner over the decision, `(rounds, rates)`; 0 where it is the learner's own.
+            exp_concavity: `alpha`, such that every `exp(-alpha loss)` is concave on the domain.
+        """
+        return self.bound(gradients, learning_rates, widths, diameter)
+
     def exact(self, domain: Domain) -> bool:
         """Whether `step` projects exactly, so that `Stepped.error` is always 0."""
         return True
