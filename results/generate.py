@@ -13,6 +13,7 @@ To add a table: one function in `TABLES`, and its markers on the page where it b
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import sys
@@ -43,7 +44,9 @@ LABELS = {
     "samuel-adam (one search, patient)": "SAMUEL over Adam, one search, rule `patient` (removed)",
     "samuel-adagrad (one search)": "SAMUEL over AdaGrad, one search",
     "samuel-linear": "the paper's algorithm, one gradient a step",
+    "samuel-linear (plain)": "the paper's algorithm, one gradient a step, AdaGrad from 0",
     "samuel-full": "the paper's algorithm, a network for each expert",
+    "samuel-full (plain)": "the paper's algorithm, a network for each expert, AdaGrad from 0",
     "schedule-free": "Schedule-Free AdamW",
     "prodigy": "Prodigy",
     "dadapt-adamw": "D-Adapt AdamW",
@@ -287,6 +290,16 @@ def number(value: float) -> str:
     return written.replace("-", "\u2212")
 
 
+def beside(name: str) -> Any:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, RESULTS / f"{name}.py")
+    assert spec is not None, name
+    assert spec.loader is not None, name
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "headline": headline,
     "shift_full": lambda: study_table("shift_full", SHIFT_COLUMNS),
@@ -301,6 +314,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "play": lambda: streams("play"),
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
+    **beside("claims").TABLES,
     "rivals_speed": speeds,
     "table1_changes": lambda: regret_growth("changes", "stretch", (64, 512)),
     "table1_calm": lambda: regret_growth("storms", "calm", (64, 1024)),

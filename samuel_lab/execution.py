@@ -98,6 +98,7 @@ def execute(
     Raises:
         Stopped: if asked to stop; `execute` again goes on from there.
         RunError: if the folder cannot be worked on.
+        BadSetting: if the data are not what the study needs.
     """
     with run.locked():
         if repair:
@@ -109,7 +110,11 @@ def execute(
             tell_data(what, done, total)
             _heed(stop, "stopped while the data were read")
 
-        experiment = study.prepare(reading)
+        try:
+            experiment = study.prepare(reading)
+        except (ValueError, FileNotFoundError) as error:
+            # Nothing was trained: what the data have wrong with them is bad input, such as an archive that is refused.
+            raise error if isinstance(error, BadSetting) else BadSetting("data", str(error)) from error
         run.settle_plan(experiment.plan)
         position = run.position(len(experiment.trials))
         run.refuse_checkpoints_after(position.trial)

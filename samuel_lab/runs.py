@@ -24,7 +24,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,8 +81,8 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder).absolute()
-        self.metrics = Lines(self.folder / "metrics.jsonl")
-        self.times = Lines(self.folder / "times.jsonl")
+        self.metrics = Lines(self.folder / "metrics.jsonl", wrong_measure)
+        self.times = Lines(self.folder / "times.jsonl", wrong_time)
 
     @classmethod
     def create(cls, folder: Path, study: str, options: Mapping[str, Any], command: str) -> Run:
@@ -182,10 +182,23 @@ class Run:
                 self.times.close()
                 file.truncate(0)
 
+    @property
+    def sessions(self) -> list[dict[str, Any]]:
+        """Who worked on the run, one entry for every session."""
+        path = self.folder / "environment.json"
+        if not path.exists():
+            return []
+        sessions = self.read(path.name).get("sessions")
+        if not isinstance(sessions, list) or not all(isinstance(session, dict) for session in sessions):
+            raise DamagedRun(
+                f"{path} has no list of sessions: it is not as it was written. Delete it to go on without; results do "
+                "not depend on it"
+            )
+        return sessions
+
     def begin_session(self, environment: Mapping[str, Any]) -> None:
         """Note who goes on with the run."""
-        sessions = self.read("environment.json")["sessions"] if (self.folder / "environment.json").exists() else []
-        self.write("environment.json", {"sessions": [*sessions, {"started": now(), **environment}]})
+        self.write("environment.json", {"sessions": [*self.sessions, {"started": now(), **environment}]})
         (self.folder / "stopped.json").unlink(missing_ok=True)
 
     def stopped(self, reason: str, message: str) -> None:
@@ -273,10 +286,15 @@ class Run:
 
 
 class Lines:
-    """A file of JSON lines that is appended to: each line whole, or not at all."""
+    """A file of JSON lines that is appended to: each line whole, or not at all.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        path: the file.
+        wrong: says what is wrong with an event, or nothing.
+    """
+
+    def __init__(self, path: Path, wrong: Callable[[Mapping[str, Any]], str] = lambda event: "") -> None:
+        self.path, self.wrong = path, wrong
         self._file: int | None = None
 
     def open(self) -> None:
@@ -338,7 +356,7 @@ class Lines:
         """Every whole line and where it ends. A last line without an end is left out.
 
         Raises:
-            DamagedRun: for a line that is not a JSON object.
+            DamagedRun: for a line that is not a JSON object, or has something wrong in it.
         """
         if not self.path.exists():
             return
@@ -352,9 +370,10 @@ class Lines:
                     event = json.loads(line)
                 except ValueError:
                     event = None
-                if not isinstance(event, dict):
+                wrong = self.wrong(event) if isinstance(event, dict) else repr(line[:60])
+                if wrong or not isinstance(event, dict):
                     raise DamagedRun(
-                        f"{self.path}, line {number} is not as it was written: {line[:60]!r}. Nothing was changed. "
+                        f"{self.path}, line {number} is not as it was written: {wrong}. Nothing was changed. "
                         f"`samuel resume --repair {self.path.parent}` keeps a copy, drops this line and what follows, "
                         f"and computes it again"
                     )
@@ -364,6 +383,48 @@ class Lines:
         if self._file is None:
             raise RuntimeError(f"{self.path} is not open: it is while the run is locked")
         return self._file
+
+
+def wrong_measure(event: Mapping[str, Any]) -> str:
+    """What is wrong with the numbers of a measure, or nothing: what is no number, and accuracies beyond 1.
+
+    >>> wrong_measure({"step": 3, "loss": None, "accuracy": [0.5, 7.0]})
+    'accuracy must lie between 0 and 1, got 7.0'
+    """
+    for name, most in (("loss", None), ("test_loss", None), ("rate", None), ("accuracy", 1), ("weights", 1)):
+        for value in _flat(event.get(name)):
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                return f"{name} must be a number, got {value!r}"
+            if most is not None and not 0 <= value <= most + 1e-4:  # weights of 6 digits may add up to more
+                return f"{name} must lie between 0 and {most}, got {value!r}"
+    return ""
+
+
+def wrong_time(entry: Mapping[str, Any]) -> str:
+    """What is wrong with an entry of `times.jsonl`, or nothing.
+
+    >>> wrong_time({"trial": "samuel", "seed": 0, "step": 8, "steps": 8, "train_seconds": -3})
+    'train_seconds must be a number of at least 0, got -3'
+    """
+    if not isinstance(entry.get("trial"), str):
+        return f"trial must be a name, got {entry.get('trial')!r}"
+    for name in ("seed", "step", "steps"):
+        if not isinstance(entry.get(name), int) or isinstance(entry[name], bool) or entry[name] < 0:
+            return f"{name} must be a whole number of at least 0, got {entry.get(name)!r}"
+    for name in ("train_seconds", "test_seconds"):
+        value = entry.get(name)
+        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0):
+            return f"{name} must be a number of at least 0, got {value!r}"
+    return ""
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """The entries of nested lists that are not None."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _flat(one)
+    elif value is not None:
+        yield value
 
 
 def now() -> str:

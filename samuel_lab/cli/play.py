@@ -124,6 +124,9 @@ def play_command(
     separator: Annotated[
         str, typer.Option(help="What stands between the cells of the file; tab for a tab.", metavar="<char>")
     ] = ",",
+    decimal: Annotated[
+        str, typer.Option(help="What stands before the decimals of its numbers: a point or a comma.", metavar="<char>")
+    ] = ".",
     most_features: Annotated[
         int,
         typer.Option(
@@ -202,7 +205,7 @@ def play_command(
     methods = distinct(method) or (tuple(LEARNERS) if everything else None)
     try:
         separator = "\t" if separator in ("\\t", "tab") else separator
-        reading = {"separator": separator, "most_features": most_features, "scale": scale}
+        reading = {"separator": separator, "decimal": decimal, "most_features": most_features, "scale": scale}
         tables = _tables(csv, river, target, task, level, columns, drop, missing, rounds, radius, reading)
         count = len(streams) + len(tables)
         if jobs is None:
@@ -237,6 +240,7 @@ def _tables(
             "--level": None if level == LEVEL else level,
             "--missing": None if missing == "refuse" else missing,
             "--separator": None if reading["separator"] == "," else reading["separator"],
+            "--decimal": None if reading["decimal"] == "." else reading["decimal"],
             "--most-features": None if reading["most_features"] == MOST_FEATURES else reading["most_features"],
             "--no-scale": None if reading["scale"] else "no",
         }
@@ -248,6 +252,8 @@ def _tables(
         raise typer.BadParameter("--csv needs --target COLUMN, the column to forecast.", param_hint="--target")
     if target and not csv:
         raise typer.BadParameter(f"{target}: --target goes with --csv FILE.", param_hint="--target")
+    if reading["decimal"] != "." and not csv:
+        raise typer.BadParameter(f"{reading['decimal']}: --decimal goes with --csv FILE.", param_hint="--decimal")
     if task is not None and task not in TASKS:
         raise typer.BadParameter(f"{task!r} is not known: choose from {', '.join(TASKS)}", param_hint="--task")
     if missing not in MISSING:
@@ -318,12 +324,12 @@ def _as_options(message: str) -> str:
 
     def option(found: re.Match[str]) -> str:
         name, value = found["name"].replace("_", "-"), found["value"] or found["listed"] or ""
-        if name == "separator" and value:
-            return f"--separator '{value}'"
+        if name in ("separator", "decimal") and value:
+            return f"--{name} '{value}'"
         return f"--{name} {value.replace(' ', '-') if name == 'missing' else value}".rstrip()
 
     message = message.replace("scale=False", "--no-scale")
-    names = "columns|drop|missing|most_features|separator|task"
+    names = "columns|decimal|drop|missing|most_features|separator|task"
     return re.sub(rf"\b(?P<name>{names})=(?:'(?P<value>[^']*)'|\['(?P<listed>[^']*)'\])?", option, message)
 
 

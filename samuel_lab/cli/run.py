@@ -295,10 +295,7 @@ def finish(run: Run, as_json: bool, quiet: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary.as_json([recorded]), indent=2, allow_nan=False))
     elif not quiet:
-        console = wide_console()
-        for table in terminal.tables(recorded):
-            console.print(table)
-            console.print()
+        terminal.show(wide_console(), [recorded])
     typer.echo(f"Run: {_relative(run.folder)}", err=as_json)
     page = run.folder / "report.html"
     try:

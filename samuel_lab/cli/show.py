@@ -42,7 +42,6 @@ def report(
     Runs of the same study and length share their tables. Runs that are not finished are drawn as far as they are.
     """
     from samuel_lab.report import summary, terminal
-    from samuel_lab.report.gathering import studies
 
     recorded = _read(runs)
     path = writable(runs[0] / "report.html" if out is None else out)
@@ -55,11 +54,7 @@ def report(
     if as_json:
         typer.echo(json.dumps(summary.as_json(recorded), indent=2, allow_nan=False))
     elif not quiet:
-        console = wide_console()
-        for study in studies(recorded):
-            for table in terminal.study_tables(study):
-                console.print(table)
-                console.print()
+        terminal.show(wide_console(), recorded)
     typer.echo(f"Report: {path}", err=as_json)
 
 

@@ -78,6 +78,7 @@ class Table:
         rounds: how many rows to play, the first ones; None for all.
         radius: decisions lie in a ball of this radius; None for 10 (classification) or 5.
         separator: what stands between the cells of a file.
+        decimal: what stands before the decimals of its numbers.
         most_features: refuse a table that makes more features than this.
         scale: bring columns to mean 0 and deviation 1 by the rows before.
     """
@@ -93,6 +94,7 @@ class Table:
     rounds: int | None = None
     radius: float | None = None
     separator: str = ","
+    decimal: str = "."
     most_features: int = 100
     scale: bool = True
 
@@ -113,6 +115,7 @@ class Table:
         found += [f"--missing {self.missing.replace(' ', '-')}"] if self.missing != "refuse" else []
         found += [f"--radius {self.radius:g}"] if self.radius is not None else []
         found += [f"--separator {_quoted(self.separator)}"] if self.separator != "," else []
+        found += [f"--decimal {_quoted(self.decimal)}"] if self.decimal != "." else []
         found += [f"--most-features {self.most_features}"] if self.most_features != 100 else []
         found += [] if self.scale else ["--no-scale"]
         return found
@@ -134,7 +137,7 @@ def opened(table: Table) -> Encoded:
     options |= {"missing": table.missing, "scale": table.scale, "most_features": table.most_features}
     if table.kind == "csv":
         task = table.task or "regression"
-        return CsvStream(table.source, table.target, task, **options, separator=table.separator)
+        return CsvStream(table.source, table.target, task, **options, separator=table.separator, decimal=table.decimal)
     return RiverStream(table.source, table.task, **options)
 
 
@@ -161,7 +164,7 @@ def table_arena(table: Table) -> Arena:
         f"{'The file' if table.kind == 'csv' else 'The data set of river'} {name}: "
         f"{_what(stream)} from {stream.dim} features, {found} rows in the order of the file. Numbers are "
         f"{'standardised by the rows before' if table.scale else 'taken as they are'}. "
-        f"Decisions lie in a ball of radius {radius:g}.{skipped}",
+        f"{_encoded(stream)} Decisions lie in a ball of radius {radius:g}.{skipped}",
         Ball(radius),
         rounds,
         rounds // 8,
@@ -176,6 +179,18 @@ def _what(stream: Encoded) -> str:
         return f"{stream.classes[1]!r} or {stream.classes[0]!r} by logistic regression"
     level = getattr(stream.loss, "level", None)
     return "the target by linear regression" if level is None else f"the {level:.0%} quantile of the target"
+
+
+def _encoded(stream: Encoded) -> str:
+    """What became of the columns, in sentences."""
+    by_kind: dict[str, list[str]] = {"number": [], "words": [], "left out": []}
+    for name, how in stream.encodings.items():
+        kind = next((kind for kind in by_kind if how.startswith(kind)), None)
+        if kind is not None:
+            count = how.removeprefix("words") if kind == "words" else ""
+            by_kind[kind].append((name or "the first column, an index without a name") + count)
+    said = {"number": "Numbers", "words": "Words, a feature for each", "left out": "Left out"}
+    return " ".join(f"{said[kind]}: {', '.join(names)}." for kind, names in by_kind.items() if names)
 
 
 def _quoted(text: str) -> str:

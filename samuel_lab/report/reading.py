@@ -191,6 +191,7 @@ def read(folder: str | Path) -> Recorded:
         raise DamagedRun(f"{run.folder / 'plan.json'} names no study and trials: it is not as it was written")
     notes: list[str] = []
     try:
+        _check_seeds(run, plan["trials"])
         known = {(entry["trial"], entry["seed"]) for entry in plan["trials"]}
         measures, ends = _events(run, known, notes)
         times = _times(run, known, notes)
@@ -203,9 +204,8 @@ def read(folder: str | Path) -> Recorded:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedRun(f"{run.folder}: what was measured does not fit plan.json ({error!r})") from error
-    environment = run.read("environment.json") if (run.folder / "environment.json").exists() else {"sessions": []}
     stopped = run.read("stopped.json") if (run.folder / "stopped.json").exists() else None
-    recorded = Recorded(run.folder, run.config, plan, tuple(environment["sessions"]), trials, stopped, ())
+    recorded = Recorded(run.folder, run.config, plan, tuple(run.sessions), trials, stopped, ())
     return Recorded(**{**vars(recorded), "notes": (*notes, *_remarks(recorded))})
 
 
@@ -234,6 +234,18 @@ def worker(folder: str | Path) -> int | None:
 
 
 Key = tuple[str, int]
+
+
+def _check_seeds(run: Run, trials: list[Any]) -> None:
+    """Refuse settings that name another number of seeds than was planned."""
+    wanted = run.config["options"].get("seeds")
+    # A search is trained with the first seed only.
+    planned = {entry["seed"] for entry in trials if not str(entry["trial"]).startswith("search")}
+    if wanted is not None and planned and wanted != len(planned):
+        raise DamagedRun(
+            f"{run.folder}: config.json says seeds {wanted!r}, and plan.json has trials of {len(planned)}; one of them "
+            "was changed after the run began"
+        )
 
 
 def _events(
@@ -270,10 +282,12 @@ def _times(run: Run, known: set[Key], notes: list[str]) -> dict[Key, dict[int, d
     """
     found: dict[Key, dict[int, dict[str, Any]]] = {}
     try:
-        for _, entry in _lines(run.times, notes):
+        for place, entry in _lines(run.times, notes):
             key = (entry.get("trial"), entry.get("seed"))
-            if key in known:
-                found.setdefault(key, {})[int(entry["step"])] = entry
+            if key not in known:
+                notes.append(f"Line {place} of times.jsonl is of a trial that was not planned, and is left out.")
+            else:
+                found.setdefault(key, {})[entry["step"]] = entry
     except DamagedRun as error:
         notes.append(f"Times from there on are left out: {str(error).partition(' Nothing was changed.')[0]}")
     return found

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from samuel_lab import tables as plain_tables
 from samuel_lab.report.costs import compute_table, projected, search_cost_table
-from samuel_lab.report.gathering import Study, studies
+from samuel_lab.report.gathering import Study, notes, studies
 from samuel_lab.report.reading import Recorded
 from samuel_lab.report.summary import (
     Column,
@@ -27,10 +27,14 @@ from samuel_lab.report.summary import (
 )
 
 
-def tables(recorded: Recorded) -> list[Table]:
-    """The tables of a run, for 100 columns: results, and what they took."""
-    (study,) = studies([recorded])
-    return study_tables(study)
+def show(console: Console, recordeds: Sequence[Recorded]) -> None:
+    """Print the tables of every study of some runs, and what a reader should know about the runs."""
+    for study in studies(recordeds):
+        for table in study_tables(study):
+            console.print(table)
+            console.print()
+        for note in notes(study):
+            console.print(f"Note: {note}", soft_wrap=True, markup=False)
 
 
 def study_tables(study: Study) -> list[Table]:

@@ -44,6 +44,10 @@ Observer = Callable[[Trial, dict[str, Any]], None]
 """Is handed every event that is written, such as for TensorBoard."""
 
 
+AT_ONCE = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""What ends a process that was started with signals ignored, as a shell does in the background."""
+
+
 class Stop:
     """Asks the loop to stop at the next step, with a checkpoint: on Ctrl-C and on SIGTERM, or by `request`."""
 
@@ -66,9 +70,9 @@ class Stop:
             self.request()
             self.announce()
             for each, handler in before.items():
-                signal.signal(each, handler)
+                signal.signal(each, AT_ONCE[each] if handler is signal.SIG_IGN else handler)  # ignored below nohup
 
-        before = {number: signal.signal(number, once) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, once) for number in AT_ONCE}
         try:
             yield self
         finally:

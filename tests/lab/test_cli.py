@@ -123,6 +123,8 @@ def test_the_seed_and_the_order_of_learners_are_kept(here):
         (("--target", "price"), "price: --target goes with --csv FILE"),
         (("--level", "0.9"), "0.9: --level goes with --csv FILE"),
         (("--level", "0"), "0.0: --level goes with --csv FILE"),
+        (("--decimal", ","), ",: --decimal goes with --csv FILE"),
+        (("--river", "Phishing", "--decimal", ","), ",: --decimal goes with --csv FILE"),
         (("--separator", ";"), ";: --separator goes with --csv FILE"),
         (("--no-scale",), "--no-scale goes with --csv FILE"),
         (("--missing", "skip"), "skip: --missing goes with --csv FILE"),
@@ -211,12 +213,13 @@ def test_a_file_is_played_row_by_row(here, task, words):
             "200 features",
         ),
         (weather().replace(",", ";").encode(), (), "--separator ';'"),
+        (b"wind;rain\n1,5;3\n2,5;4\n", ("--separator", ";"), "if it is a decimal comma, say --decimal ',', or"),
         ("\n".join(weather().splitlines()[:60]).encode(), (), "rounds are too few to play; at least 64 are needed"),
     ],
     ids=[
         "absent", "empty", "no-target", "one-row", "text-in-a-number", "constant", "not-utf8", "missing-value",
         "ragged", "unknown-column", "many-classes", "level", "200-columns",
-        "semicolons", "few-rows",
+        "semicolons", "decimal-commas", "few-rows",
     ],
 )  # fmt: skip
 def test_a_bad_file_is_an_error_that_says_what_is_wrong(here, content, words, message):
@@ -246,6 +249,19 @@ def test_a_file_with_semicolons_is_played_and_the_command_says_so(here):
     result = call("play", "--csv", "weather.csv", "--target", "rain", *words)
     assert result.exit_code == 0, result.output
     assert "--separator ';' --most-features 50 --no-scale" in json.loads(result.stdout)["command"]
+
+
+def test_a_file_with_decimal_commas_and_an_index_is_played_and_what_became_of_it_is_said(here):
+    lines = weather().splitlines()
+    rows = [f"{t};{row.replace(',', ',5;', 3).replace(',5', '', 1)}" for t, row in enumerate(lines[1:])]
+    (here / "weather.csv").write_text("\n".join([";" + lines[0].replace(",", ";"), *rows]) + "\n")
+    words = ("--separator", ";", "--decimal", ",", "--method", "ogd", "--backend", "numpy", "--json")
+    result = call("play", "--csv", "weather.csv", "--target", "rain", *words)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert "--separator ';' --decimal ," in found["command"]
+    about = "Words, a feature for each: sky (2). Left out: the first column, an index without a name."
+    assert about in found["streams"][0]["about"]
 
 
 def test_a_data_set_of_river_is_played_by_name(here):
@@ -315,6 +331,7 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(here):
     code = """
 import os, signal
 from samuel_lab.cli import main, play
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may have been started with it ignored
 run = play.run
 play.run = lambda plan, tell: run(plan, lambda *_: os.kill(os.getpid(), signal.SIGINT))
 main()

@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import zipfile
 from dataclasses import fields
 from pathlib import Path
 
@@ -139,6 +140,16 @@ def test_what_cannot_be_is_refused_by_name_and_leaves_no_folder(here, words, mes
         assert message in flat(result.stderr)
     assert "Traceback" not in result.output
     assert not (here / "made" / "run").exists()
+
+
+def test_an_archive_that_is_refused_is_bad_input(here):
+    with zipfile.ZipFile(here / "evil.zip", "w") as file:
+        file.writestr("../../evil", b"!")
+    result = call("run", "imagenet", "--data", here / "evil.zip", "--cache", here / "cache", "--out", "run")
+    assert result.exit_code == 2, result.output
+    assert "--data: " in result.stderr
+    assert "'../../evil' would be written outside" in flat(result.stderr)
+    assert not (here / "run").exists()
 
 
 def test_a_device_that_is_not_here_is_refused(here):
@@ -390,8 +401,9 @@ def test_a_damaged_line_is_named_and_repaired_on_demand(run, copy):
         ("config.json", {"options": {"seeds": -1}}, 2, "seeds must be a whole number from 1 to 1000, got -1"),
         ("config.json", {"options": {"windows": 5}}, 2, "windows must be a list of values, got 5"),
         ("plan.json", {"rounds": 39}, 1, "planned differently: rounds was 39 and would now be 38"),
+        ("environment.json", {"sessions": None}, 1, "environment.json has no list of sessions"),
     ],
-    ids=["newer", "study", "value", "kind", "plan"],
+    ids=["newer", "study", "value", "kind", "plan", "sessions"],
 )
 def test_a_run_that_is_not_as_it_was_planned_is_not_resumed(run, copy, file, changes, code, message):
     found = json.loads((copy / file).read_text())

@@ -105,6 +105,34 @@ def test_what_is_no_run_of_ours_is_not_opened(run, content, message):
         Run.open(run.folder)
 
 
+@pytest.mark.parametrize("sessions", [{}, {"sessions": None}, {"sessions": [3]}])
+def test_an_environment_without_sessions_is_told_before_anything_is_changed(run, sessions):
+    path = run.folder / "environment.json"
+    path.write_text(json.dumps({"format": 1, **sessions}))
+    before = path.read_text()
+    with pytest.raises(DamagedRun, match=r"environment.json has no list of sessions.*Delete it to go on without"):
+        run.begin_session({})
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"accuracy": 7}, "line 2 .*: accuracy must lie between 0 and 1, got 7"),
+        ({"accuracy": [0.5, -0.1]}, "line 2 .*: accuracy must lie between 0 and 1, got -0.1"),
+        ({"loss": "low"}, "line 2 .*: loss must be a number, got 'low'"),
+        ({"rate": True}, "line 2 .*: rate must be a number, got True"),
+        ({"weights": [[0.5, 1.5]]}, "line 2 .*: weights must lie between 0 and 1, got 1.5"),
+    ],
+)
+def test_numbers_that_cannot_be_are_found_and_named(run, changes, message):
+    fill(run, LINES[0], LINES[1] | changes, LINES[2])
+    with pytest.raises(DamagedRun, match=message):
+        run.position(5)
+    assert run.repair()
+    assert list(run.metrics.events()) == [(LINES[0], len(WRITTEN) // len(LINES))]
+
+
 def test_a_folder_without_a_run_is_not_opened(tmp_path):
     with pytest.raises(RunError, match="is not the folder of a run: it has no config.json"):
         Run.open(tmp_path)

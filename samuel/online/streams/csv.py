@@ -10,7 +10,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import IO, Any
 
-from samuel.online.streams.encode import Encoded, Missing, Options, Row, Task
+from samuel.core.options import one_of
+from samuel.online.streams.encode import DECIMAL_COMMA, Encoded, Missing, Options, Row, Task
 
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 """Which module reads which files; imported when needed, since not every Python is built with all of them."""
@@ -30,13 +31,14 @@ class CsvStream(Encoded):
       deviation, and cut off at 5 deviations, since a column that was still for long is very surprised at first.
     - Any other column holds words, at most 50 of them. Each word is a feature of its own, 1 where it stands and
       else 0.
+    - A first column without a name is the index that `DataFrame.to_csv` writes, and is left out.
     - With `intercept=True` the last feature is 1 in every round.
 
     For regression and quantiles the target is standardised by the rows before, too (and not cut off), so that
     decisions of moderate size suit any file; `target_scale` tells how to go back. The first 10 rows (half of the
     rows, in a file of less than 20; more if the target does not change in them) are no rounds: they only serve to
     find its scale. With `scale=False` numbers are taken as they are and every row is a round. For classification
-    the target has two values, and every row is a round.
+    the target has two values, and every row is a round. `encodings` tells what became of each column.
 
     Args:
         path: the file.
@@ -52,6 +54,7 @@ class CsvStream(Encoded):
         intercept: add a feature that is always 1.
         most_features: refuse a file that makes more features than this.
         separator: what stands between two cells.
+        decimal: what stands before the decimals of a number, "." or ",".
         tell: called now and then with the number of rows read, to show progress.
 
     Raises:
@@ -86,27 +89,31 @@ class CsvStream(Encoded):
         intercept: bool = True,
         most_features: int = 100,
         separator: str = ",",
+        decimal: str = ".",
         tell: Callable[[int], None] | None = None,
     ) -> None:
         options = Options(task, level, columns, drop, missing, scale, intercept, most_features)
         if not isinstance(separator, str) or len(separator) != 1 or separator in '"\r\n':
             raise ValueError(f"separator must be a single character, got {separator!r}")
+        one_of("decimal", decimal, (".", ","))
         self.path = Path(path)
-        self._remake = (fspath(path), target, options, separator)
+        self._remake = (fspath(path), target, options, separator, decimal)
         name = str(path)
         file, damaged = _opened(self.path)
         with file:
             try:
                 rows = _rows(file, name, separator)
                 header = _header(rows, name, target, separator)
-                super().__init__(name, header, target, _even(rows, name, len(header)), options, tell)
+                even = _even(rows, name, len(header))
+                even = even if decimal == "." else _with_points(even, name)
+                super().__init__(name, header, target, even, options, tell)
             except damaged as error:
                 raise ValueError(f"{name}: the file cannot be read to its end: {error}") from None
 
     def __reduce__(self) -> Any:
         """A copy reads the file again: the temporary file goes with the process."""
-        path, target, options, separator = self._remake
-        return partial(CsvStream, **vars(options), separator=separator), (path, target)
+        path, target, options, separator, decimal = self._remake
+        return partial(CsvStream, **vars(options), separator=separator, decimal=decimal), (path, target)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path.name}: {self.rounds} rounds, {self.dim} features, {self.loss}>"
@@ -188,3 +195,14 @@ def _even(rows: Iterator[tuple[int, list[str]]], name: str, cells: int) -> Itera
         if len(row) != cells:
             raise ValueError(f"{name}: line {line} has {len(row)} cell{'s' * (len(row) > 1)}, and the header {cells}")
         yield f"line {line}", row
+
+
+def _with_points(rows: Iterator[Row], name: str) -> Iterator[Row]:
+    """Rows in which numbers have a decimal point where they had a comma."""
+    for place, row in rows:
+        for cell in row:
+            if "." in cell and cell.replace(".", "", 1).strip(" +-").isdigit():
+                raise ValueError(
+                    f"{name}: {place}: {cell!r} has a decimal point, and decimal=',' says that numbers have a comma"
+                )
+        yield place, [cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell for cell in row]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +38,8 @@ CELLS_AT_ONCE = 20_000
 """Cells that are held in memory as text."""
 LARGEST = 1e100
 """Numbers beyond this cannot be squared and summed."""
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+(e[+-]?\d+)?\s*", re.IGNORECASE)
+"""How a number with a decimal comma is written."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ class Encoded(Stream):
         missing: how many values were missing, by column.
         skipped: rows that were left out because of a missing value.
         warm_up: rows before the first round, which only served to find the scale of the target.
+        encodings: what became of each column, by name: "number", "words" with their number, "target", or why it is
+            left out. An unnamed first column, as `DataFrame.to_csv` writes it, is an index and has the name "".
     """
 
     names: tuple[str, ...]
@@ -110,6 +115,7 @@ class Encoded(Stream):
     missing: dict[str, int]
     skipped: int
     warm_up: int
+    encodings: dict[str, str]
 
     def __init__(
         self,
@@ -129,6 +135,7 @@ class Encoded(Stream):
         self.missing = {column.name: column.missing for column in (*table.features, table.target) if column.missing}
         self.skipped = table.skipped
         self.warm_up = table.warm_up
+        self.encodings = {name: table.encoding(name) for name in header}
         self.rounds = table.rows - table.warm_up
         self._table = table
 
@@ -199,6 +206,8 @@ class _Table:
         """Which columns are used."""
         seen: set[str] = set()
         for number, name in enumerate(header, 1):
+            if not name and number == 1:
+                continue  # the index of a data frame
             if not name:
                 raise self.error(f"column {number} of {len(header)} has no name in the header")
             if name in seen:
@@ -222,8 +231,17 @@ class _Table:
             raise self.error(f"there is no column left to learn from beside the target {target!r}")
         self._check_width()
 
+    def encoding(self, name: str) -> str:
+        """What became of a column."""
+        if name == self.target.name:
+            return "target"
+        column = next((column for column in self.features if column.name == name), None)
+        if column is None:
+            return "left out, as asked for" if name else "left out: the first column has no name, so it is an index"
+        return f"words ({len(column.codes)})" if column.words else "number"
+
     def _known(self, name: str, header: list[str], role: str) -> None:
-        if name in header:
+        if name and name in header:
             return
         if not isinstance(name, str):
             raise self.error(f"a column is named by a text, got {name!r}, {role}")
@@ -291,6 +309,12 @@ class _Table:
             if first is None:
                 return np.full(len(cells), math.nan)
             column.words = _number(first) is None
+            if column.words and DECIMAL_COMMA.fullmatch(first) and column is not self.target:
+                place = places[cells.index(first)]
+                raise self.error(
+                    f"{place}, column {column.name!r}: {_shown(first)} has a comma where numbers have a point; if "
+                    f"it is a decimal comma, say decimal=',', or leave the column out with drop=[{column.name!r}]"
+                )
         if column.words:
             try:
                 return np.array([column.codes[cell] for cell in cells], dtype=float)
@@ -315,6 +339,8 @@ class _Table:
                 if column is self.target
                 else f"correct it, or leave the column out with drop=[{column.name!r}]"
             )
+            if DECIMAL_COMMA.fullmatch(cell):
+                hint = "if it is a decimal comma, say decimal=','"
             raise self.error(f"{place}, column {column.name!r}: {_shown(cell)} is not a number; {hint}")
         if not abs(value) <= LARGEST:
             reason = "too large to reckon with" if math.isfinite(value) else "not a finite number"

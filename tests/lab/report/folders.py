@@ -197,7 +197,7 @@ def _search(entry, steps, transitions, schedules):
         alive = 2 ** (1 + sum(step > transition for transition in transitions))
         share = len(schedules) // alive
         reached = [np.mean(skill[i * share : (i + 1) * share]) for i in range(alive)]
-        accuracy = [_six(value * step / steps[-1] + dice.normal(0, 0.003)) for value in reached]
+        accuracy = [_six(max(0.0, value * step / steps[-1] + dice.normal(0, 0.003))) for value in reached]
         losses = [_six(2.0 - value) for value in accuracy]
         event = {"event": "measure", "trial": "search", "seed": entry["seed"], "step": step}
         events.append(event | {"loss": losses, "accuracy": accuracy, "test_loss": losses, "rate": None})

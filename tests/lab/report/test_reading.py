@@ -1,5 +1,6 @@
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -153,6 +154,33 @@ def test_of_times_that_stand_there_twice_the_last_counts(tmp_path):
     assert times.train[1] == 7.0
     assert times.compiled[:2].tolist() == [True, False]
     assert "The last line of times.jsonl was not written to its end and is left out." in recorded.notes
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("garbage", "Times from there on are left out: .*times.jsonl, line 1 is not as it was written: .*garbage"),
+        ('{"trial": "samuel", "seed": 0, "step": 16, "steps": 16, "train_seconds": -7}', "line 1 .* got -7"),
+        ('{"trial": "samuel", "seed": 0, "step": "16", "steps": 16}', "line 1 .*: step must be a whole number"),
+        ('{"trial": "sgd", "seed": 0, "step": 16, "steps": 16}', "Line 1 of times.jsonl is of a trial that was not"),
+    ],
+)
+def test_garbage_in_the_times_is_named_and_keeps_nobody_from_the_results(tmp_path, line, note):
+    folder = small(tmp_path / "run")
+    whole = read(folder)
+    lines = (folder / "times.jsonl").read_text().splitlines()
+    (folder / "times.jsonl").write_text("\n".join([line, *lines[1:]]) + "\n")
+    recorded = read(folder)
+    assert np.array_equal(recorded.trials[0].accuracy, whole.trials[0].accuracy)
+    assert [found for found in recorded.notes if re.search(note, found)] == list(recorded.notes)[:1]
+
+
+def test_an_edited_number_of_seeds_is_found_and_named(tmp_path):
+    folder = small(tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    change(folder / "config.json", options={**config["options"], "seeds": 7})
+    with pytest.raises(DamagedRun, match=r"config.json says seeds 7, and plan.json has trials of 2; one of them was"):
+        read(folder)
 
 
 def test_why_a_session_ended_and_what_diverged_is_noted(tmp_path):

@@ -7,7 +7,7 @@ from rich.console import Console
 from samuel_lab.report.gathering import studies
 from samuel_lab.report.reading import read
 from samuel_lab.report.summary import results_table
-from samuel_lab.report.terminal import compare, tables
+from samuel_lab.report.terminal import compare, show, study_tables
 from tests.lab.report.folders import cut, offline_run, shift_run
 
 
@@ -16,6 +16,11 @@ def printed(*what, width=100):
     for part in what:
         console.print(part)
     return console.file.getvalue()
+
+
+def tables(recorded):
+    (study,) = studies([recorded])
+    return study_tables(study)
 
 
 def row(text, words):
@@ -53,6 +58,9 @@ def test_an_unfinished_run_is_marked_as_such(tmp_path):
     folder = shift_run(tmp_path / "run", methods=["samuel"], seeds=(0, 1))
     cut(folder, 30)
     assert "(not finished)" in printed(*tables(read(folder)))
+    console = Console(file=io.StringIO(), width=100, force_terminal=False)
+    show(console, [read(folder)])
+    assert "Note: The run is not complete: 1 of 2 trials have ended." in console.file.getvalue()
 
 
 def test_comparing_shows_settings_that_differ_and_no_others(tmp_path):

@@ -166,12 +166,18 @@ def test_a_run_that_was_asked_to_stop_at_any_step_goes_on_to_the_same_metrics(wh
     assert [session["pid"] for session in run.read("environment.json")["sessions"]] == [environment()["pid"]] * 2
 
 
-def test_the_first_signal_asks_to_stop_and_a_second_one_does_at_once():
-    with Stop().on_signals() as stop:
-        signal.raise_signal(signal.SIGINT)
-        assert stop.requested
-        with pytest.raises(KeyboardInterrupt):
+@pytest.mark.parametrize("inherited", [signal.default_int_handler, signal.SIG_IGN], ids=["default", "ignored"])
+def test_the_first_signal_asks_to_stop_and_a_second_one_does_at_once(inherited):
+    before = signal.signal(signal.SIGINT, inherited)
+    try:
+        with Stop().on_signals() as stop:
             signal.raise_signal(signal.SIGINT)
+            assert stop.requested
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is inherited
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_handlers_of_signals_are_given_back():

@@ -51,6 +51,31 @@ class TestRounds:
         assert stream.names == ("day=Tue", "day=Mon", "day=Wed")
         np.testing.assert_array_equal(everything(stream)[0], [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]])
 
+    def test_the_index_that_a_data_frame_writes_is_left_out(self, written):
+        stream = CsvStream(written(",a,y", "0,5,1", "1,7,2", "2,6,4"), "y", scale=False)
+        assert stream.names == ("a", "intercept")
+        np.testing.assert_array_equal(everything(stream)[0], [[5, 1], [7, 1], [6, 1]])
+        assert stream.encodings == {
+            "": "left out: the first column has no name, so it is an index",
+            "a": "number",
+            "y": "target",
+        }
+        with pytest.raises(ValueError, match="there is no column '', the target"):
+            CsvStream(stream.path, "")
+
+    def test_it_says_what_became_of_each_column(self, written):
+        path = written("day,a,b,y", "Tue,1,2,3", "Mon,2,3,4", "Tue,4,5,4")
+        stream = CsvStream(path, "y", scale=False, drop=["b"])
+        assert stream.encodings == {"day": "words (2)", "a": "number", "b": "left out, as asked for", "y": "target"}
+
+    def test_decimal_commas_are_read_where_they_are_announced(self, written):
+        lines = ("day;a;y", "Mo, early;1,5;3", "Tu;-,25;4,5", "Mo, early;2e1;1,5e-1")
+        stream = CsvStream(written(*lines), "y", scale=False, intercept=False, separator=";", decimal=",")
+        features, target = everything(pickle.loads(pickle.dumps(stream)))
+        assert stream.names == ("day=Mo, early", "day=Tu", "a")
+        np.testing.assert_array_equal(features[:, 2], [1.5, -0.25, 20])
+        np.testing.assert_array_equal(target, [3, 4.5, 0.15])
+
     def test_two_classes_become_minus_one_and_one_in_their_order(self, written):
         stream = CsvStream(written("a,y", "1,UP", "2,DOWN", "3,UP"), "y", "classification")
         assert stream.classes == ("DOWN", "UP")
@@ -235,6 +260,11 @@ class TestBadFiles:
             (("a,b,z", *NUMBERS), {}, "no column 'y', the target. The columns are 'a', 'b', 'z'"),
             (("a,a,y", *NUMBERS), {}, "two columns are called 'a'"),
             (("a,,y", *NUMBERS), {}, "column 2 of 3 has no name"),
+            (("a;y", "1,5;3", "2,5;4"), {"separator": ";"}, "line 2, .*'1,5' has a comma .*say decimal=','"),
+            (("a;y", "1;3", "2,5;4"), {"separator": ";"}, "line 3, .*'2,5' is not a number; .*say decimal=','"),
+            (("a;y", "1;3,5", "2;4"), {"separator": ";"}, "line 2, column 'y': '3,5' .*say decimal=','"),
+            (("a;y", "1,5;3", "2.5;4"), {"separator": ";", "decimal": ","}, "line 3: '2.5' has a decimal point"),
+            (("a,b,y", *NUMBERS), {"decimal": ";"}, "decimal must be one of .*, got ';'"),
             (("a,b,y", "1,2,3", "4,5", "7,8,9"), {}, "line 3 has 2 cells, and the header 3"),
             (("a,b,y", *NUMBERS, "", "1,2,3,4"), {}, "line 6 has 4 cells, and the header 3"),
             (("a,b,y", "1,2,3", "4,oops,6"), {}, "line 3, column 'b': 'oops' is not a number; .*drop=\\['b'\\]"),
