@@ -41,7 +41,9 @@ def test_the_certificate_counts_how_far_hints_were_off_and_is_never_broken(noise
         certificate = trace.certificate(0, last)
         assert certificate.linearised <= certificate.measured + 1e-9
     error = np.vstack([gradients[:1], (gradients - np.roll(hints, 1, axis=0))[1:]])
-    assert trace.certificate().measured == pytest.approx(min(3 * np.linalg.norm(error), trace.certificate().trivial))
+    assert trace.certificate().measured <= 3 * np.linalg.norm(error) + 1e-9
+    if noise == 0:  # only the first gradient was not foreseen
+        assert trace.certificate().measured == pytest.approx(3 * np.linalg.norm(gradients[0]))
 
 
 def test_regret_stays_small_where_gradients_change_slowly():
