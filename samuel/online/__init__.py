@@ -21,6 +21,7 @@ from samuel.online.bases.adam import Adam
 from samuel.online.bases.base import Base, Stepped
 from samuel.online.bases.ogd import OGD
 from samuel.online.bases.ons import ONS
+from samuel.online.bases.optimistic import OptimisticOGD
 from samuel.online.bases.rmsprop import RMSprop
 from samuel.online.bases.scale_free import ScaleFreeOGD
 from samuel.online.bases.stay import Stay
@@ -105,6 +106,7 @@ __all__ = [
     "LogisticLoss",
     "LossFamily",
     "NoHealthyExpert",
+    "OptimisticOGD",
     "ParameterFree",
     "PinballLoss",
     "Pruned",

@@ -190,7 +190,9 @@ def base_bounds(trace: Trace, tile: Tile, comparison: Comparison, exp_concavity:
         own = gradients if gradients.shape[1] == 1 else gradients[:, group.place]
         wide, far = (side if len(side) == 1 else side[group.place] for side in (widths, diameter))
         given = own, np.asarray(group.learning_rates), wide, far
-        if exp_concavity is None or not rule.domain.bounded:
+        if "hint" in trace.arrays:
+            bounds.append(group.base.hinted_bound(given[0], trace.arrays["hint"][part, None], given[1], far))
+        elif exp_concavity is None or not rule.domain.bounded:
             bounds.append(group.base.bound(*given))
         else:
             bounds.append(group.base.exp_concave_bound(*given, _gains_of(trace, tile, group), exp_concavity))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from samuel.core import Chosen, Cover, Feedback
 from samuel.core.arrays import Array, namespace
 from samuel.online.bases.base import Base, Group
+from samuel.online.bases.optimistic import OptimisticOGD
 from samuel.online.domains import Domain
 from samuel.online.learner import Info, Learner, Pace, Rule, check_options, check_place
 
@@ -54,6 +55,8 @@ class SingleRule(Rule):
             state.decision, state.memory, gradient, self.base.learning_rate, self.domain
         )
         info: Info = {}
+        if record and isinstance(self.base, OptimisticOGD):
+            info["hint"] = state.memory[1]
         if record and not self.base.exact(self.domain):
             info["error"] = (error + namespace(points).zeros_like(points[..., 0]))[..., None, None]
         return SingleState(state.round + 1, points, memory), info
@@ -75,8 +78,32 @@ class Single(Learner):
     array([-0.3])
     """
 
+    rule: SingleRule
+
     def __init__(self, base: Base, dim: int, domain: Domain | None = None, **options: Any) -> None:
         dim, domain = check_place(dim, domain)
         if not isinstance(base, Base):
             raise ValueError(f"base must be a base learner such as OGD(0.1), got {base!r}")
         super().__init__(SingleRule(dim, domain, base), **check_options(options))
+
+    def update(self, gradient: Any = None, *, hint: Any = None, **late: Any) -> None:
+        """Tell the learner how the round went; see `Learner.update`.
+
+        Args:
+            gradient: of the loss at the decision.
+            hint: for `OptimisticOGD`, the gradient expected in the coming round; this one by default.
+            late: `ticket`, for feedback to an earlier decision.
+        """
+        if hint is None:
+            return super().update(gradient, **late)
+        base = self.rule.base
+        if not isinstance(base, OptimisticOGD):
+            raise ValueError(f"only OptimisticOGD takes a hint, the base learner is {base!r}")
+        before = self._state
+        memory = base.expecting(before.memory, self._checked(hint, self._shape, "hint"))
+        self._state = before._replace(memory=memory)
+        try:
+            super().update(gradient, **late)
+        except BaseException:
+            self._state = before
+            raise

@@ -22,6 +22,7 @@ from samuel.online import (
     Free,
     Geometric,
     Hedge,
+    OptimisticOGD,
     ParameterFree,
     RMSprop,
     Samuel,
@@ -41,6 +42,7 @@ BASES = {
     "AdagradFull": AdagradFull(0.7),
     "AdagradFull delta": AdagradFull(0.7, delta=0.1),
     "ONS": ONS(2.0, delta=0.5),
+    "OptimisticOGD": OptimisticOGD(0.7),
     "DiscountedAdagrad": DiscountedAdagrad(0.1, alpha=0.8),
     "Adam": Adam(0.1),
     "RMSprop": RMSprop(0.1),
@@ -61,6 +63,7 @@ WITH_BOUND = (
     "AdagradFull",
     "AdagradFull delta",
     "ONS",
+    "OptimisticOGD",
 )
 """Base learners whose regret is bounded."""
 
