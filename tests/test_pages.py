@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from samuel.core.options import REPLACED
+
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
@@ -48,3 +50,8 @@ def test_the_first_page_is_short():
     assert len(text.split()) <= 600
     words = [word for word in text.split("## ")[0].split() if re.search(r"\w", word)]
     assert len(words) <= 300
+
+
+def test_the_changelog_has_every_option_that_was_removed():
+    options = re.findall(r"^\| (.*?) \|", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert {name for cell in options for name in re.findall(r"`(\w+)`", cell)} >= set(REPLACED)
