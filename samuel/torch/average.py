@@ -40,6 +40,11 @@ class BatchStatistics:
         named = self.model.named_buffers() if self.model is not None else ()
         return {f"{BUFFER}{name}": b for name, b in named if b.is_floating_point() and not is_spread(b)}
 
+    def pairs(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The buffers that have averages, and these."""
+        now = {name: buffer for name, buffer in self.buffers().items() if name in self.entries}
+        return list(now.values()), [self.entries[name] for name in now]
+
     def average(self, pace: Any) -> None:
         """Let the averages go this part of the way to the buffers; a tensor is not waited for."""
         if not self.entries:

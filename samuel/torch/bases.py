@@ -1,182 +1,180 @@
 """Base optimizers: what gives the directions, at a learning rate of 1.
 
-Those with a name work on whole stretches of memory at once; any class of `torch.optim` can be a base, too, and its
-directions are what it does to tensors of its own.
+Those with a name work on lists of tensors at once; any class of `torch.optim` can be a base, too, and its directions
+are what it does to tensors of its own.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from samuel.core.roles import Role
-from samuel.torch.muon import orthogonalise_
 
 Number = Any
 """A number of Python's, or one that a device has."""
+Tensors = list[Tensor]
 
 NAMED: dict[str, dict[str, Any]] = {
     "muon": {"momentum": 0.95, "betas": (0.9, 0.999), "eps": 1e-8},
     "adam": {"betas": (0.9, 0.999), "eps": 1e-8},
-    "adagrad": {},
-    "momentum": {"momentum": 0.9},
     "sgd": {},
 }
 """The bases with a name and their options, which parameter groups may have for themselves."""
 
 
-class Stretch(NamedTuple):
-    """Parameters that lie side by side in memory and have had the same gradients present."""
+# Lists of tensors and a factor, which may be a number that a device has
 
-    gradient: Tensor
-    vectors: dict[str, Tensor]
-    """The base's state, as long as the gradient."""
+
+def scale_(tensors: Tensors, factor: Number) -> None:
+    """Multiply tensors by a number, in place.
+
+    >>> x = torch.ones(2)
+    >>> scale_([x], 0.5), x.tolist()
+    (None, [0.5, 0.5])
+    """
+    if isinstance(factor, Tensor) or factor != 1:
+        torch._foreach_mul_(tensors, factor)
+
+
+def add_(tensors: Tensors, others: Tensors, factor: Number) -> None:
+    """Add a multiple of other tensors, in place.
+
+    >>> x = torch.ones(2)
+    >>> add_([x], [torch.ones(2)], torch.tensor(2.0)), x.tolist()
+    (None, [3.0, 3.0])
+    """
+    if isinstance(factor, Tensor):
+        torch._foreach_addcmul_(tensors, others, [factor] * len(tensors))
+    elif factor != 0:
+        torch._foreach_add_(tensors, others, alpha=factor)
+
+
+@dataclass
+class Slopes:
+    """Gradients of some parameters and what their base's state is made of.
+
+    Args:
+        gradients: as wide as the state.
+        vectors: the base's state by name, of each parameter.
+        count: how many gradients there were, this one included.
+        fresh: whether the state begins anew (0 or 1).
+        options: of their parameter group.
+        new: 0 if the gradients are left out, 1 otherwise.
+    """
+
+    gradients: Tensors
+    vectors: dict[str, Tensors]
     count: Number
-    """How many gradients there were, this one included."""
+    fresh: Number
     options: dict[str, Any]
-    """Options of their parameter group."""
-    sizes: list[int]
-    """Numbers of every parameter."""
-    shapes: list[torch.Size]
-    roles: list[Role]
-    """Of matrices; empty for what is not orthogonalised."""
+    new: Number
 
 
+@dataclass(frozen=True)
 class Named:
     """A base with a name.
 
     Args:
-        name: "muon", "adam", "adagrad", "momentum" or "sgd".
-        options: those that differ from the usual ones.
+        name: "muon", "adam" or "sgd".
+        given: options that differ from the usual ones.
     """
 
-    def __init__(self, name: str, options: dict[str, Any] | None = None) -> None:
-        self.name = name
-        self.search = name
+    name: str
+    given: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def search(self) -> str:
         """Which of the usual searches suits it."""
-        self.options = NAMED[name] | (options or {})
-        self._step: Callable[[Stretch, Number, Number], Tensor] = _STEPS["adam" if name == "muon" else name]
+        return self.name
 
     @property
     def searches(self) -> int:
         """How many learning rates it needs: Muon has one for matrices and one for all else."""
         return 2 if self.name == "muon" else 1
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its options, which parameter groups may have for themselves."""
+        return NAMED[self.name] | self.given
+
     def orthogonalises(self, role: Role) -> bool:
-        """Whether a parameter with this role must be whole."""
+        """Whether the steps of a parameter with this role are made orthogonal, so that it must be whole."""
         return self.name == "muon" and role.kind == "matrix"
 
     def vectors(self, role: Role) -> tuple[str, ...]:
         """The vectors of its state."""
-        if self.orthogonalises(role):
-            return ("momentum_buffer",)
-        names = {"adagrad": ("sum",), "momentum": ("momentum_buffer",), "sgd": ()}
-        return names.get(self.name, ("exp_avg", "exp_avg_sq"))
+        if self.name == "sgd":
+            return ()
+        return ("momentum_buffer",) if self.orthogonalises(role) else ("exp_avg", "exp_avg_sq")
 
-    def directions(self, stretches: Sequence[Stretch], old: Number, new: Number) -> list[Tensor]:
-        """The direction of every stretch, uphill, as new tensors.
+    def directions(self, slopes: Slopes) -> Tensors:
+        """The directions of some parameters of one role, uphill, as new tensors; those of matrices before they are
+        made orthogonal. The state moves on."""
+        if not slopes.vectors:
+            return [g.clone() for g in slopes.gradients]
+        if "momentum_buffer" in slopes.vectors:
+            return _ahead(slopes, "momentum_buffer", slopes.options["momentum"])
+        return _adam(slopes, nesterov=self.name == "muon")
 
-        Args:
-            stretches: gradients and states; the states move on.
-            old: 0 where the state begins anew, 1 otherwise.
-            new: 0 where nothing is to move, 1 otherwise.
-        """
-        found: list[Tensor] = []
-        views: dict[torch.device, tuple[list[Tensor], list[Role]]] = {}
-        for stretch in stretches:
-            if not stretch.roles:
-                found.append(self._step(stretch, old, new) if self.name != "muon" else _adam(stretch, old, new, True))
-                continue
-            ahead = _ahead(stretch, "momentum_buffer", stretch.options["momentum"], old, new)
-            found.append(ahead)
-            tensors, roles = views.setdefault(ahead.device, ([], []))
-            for part, shape in zip(ahead.split(stretch.sizes), stretch.shapes, strict=True):
-                tensors.append(part.view(shape))
-            roles.extend(stretch.roles)
-        for tensors, roles in views.values():
-            orthogonalise_(tensors, roles)
-        return found
+    def check(self, options: dict[str, Any]) -> None:
+        """An error for options of a parameter group that cannot work."""
+        for name in self.options:
+            values = options[name] if name == "betas" else (options[name],)
+            for value in values:
+                top = math.inf if name == "eps" else 1.0
+                if not (isinstance(value, float | int) and 0 <= value < top) and not isinstance(value, Tensor):
+                    raise ValueError(f"{name} must be at least 0 and below {top:g}, got {options[name]!r}")
 
 
-def moved(vector: Tensor, target: Tensor, beta: float, old: Number, new: Number) -> None:
-    """Let a moving average go on, in place: `beta` of it stays.
-
-    >>> mean = torch.ones(2)
-    >>> moved(mean, torch.zeros(2), 0.75, old=1.0, new=1.0)
-    >>> mean.tolist()
-    [0.75, 0.75]
-    """
-    vector.mul_(1 - new * (1 - beta * old))
-    added(vector, target, (1 - beta) * new)
+def _moved(slopes: Slopes, name: str, beta: float) -> Tensors:
+    """Let the moving average of the gradients go on."""
+    means = slopes.vectors[name]
+    scale_(means, 1 - slopes.new * (1 - beta * (1 - slopes.fresh)))
+    add_(means, slopes.gradients, (1 - beta) * slopes.new)
+    return means
 
 
-def added(vector: Tensor, other: Tensor, factor: Number) -> None:
-    """Add a multiple of another vector, in place; the factor may be a number that a device has."""
-    if isinstance(factor, Tensor):
-        vector.addcmul_(other, factor.to(vector.dtype))
-    else:
-        vector.add_(other, alpha=factor)
-
-
-def _ahead(stretch: Stretch, name: str, beta: float, old: Number, new: Number) -> Tensor:
+def _ahead(slopes: Slopes, name: str, beta: float) -> Tensors:
     """The mean of the gradients as it will be if the next is like the last (Nesterov), free of its start at 0."""
-    mean = stretch.vectors[name]
-    moved(mean, stretch.gradient, beta, old, new)
-    ahead = mean * (beta / (1 - beta ** (stretch.count + 1)))
-    added(ahead, stretch.gradient, (1 - beta) / (1 - beta**stretch.count))
+    ahead = list(torch._foreach_mul(_moved(slopes, name, beta), beta / _unbiased(beta, slopes.count + 1)))
+    add_(ahead, slopes.gradients, (1 - beta) / _unbiased(beta, slopes.count))
     return ahead
 
 
-def _adam(stretch: Stretch, old: Number, new: Number, nesterov: bool = False) -> Tensor:
+def _adam(slopes: Slopes, nesterov: bool) -> Tensors:
     """Kingma & Ba 2015, "Adam: A method for stochastic optimization"; with Nesterov's momentum beside Muon."""
-    (b1, b2), eps = stretch.options["betas"], stretch.options["eps"]
-    square = stretch.vectors["exp_avg_sq"]
+    (b1, b2), eps = slopes.options["betas"], slopes.options["eps"]
+    squares, g = slopes.vectors["exp_avg_sq"], slopes.gradients
+    scale_(squares, 1 - slopes.new * (1 - b2 * (1 - slopes.fresh)))
+    if isinstance(slopes.new, Tensor):
+        add_(squares, list(torch._foreach_mul(g, g)), (1 - b2) * slopes.new)
+    else:
+        torch._foreach_addcmul_(squares, g, g, value=1 - b2)
+    roots = list(torch._foreach_sqrt(squares))
+    scale_(roots, _unbiased(b2, slopes.count) ** -0.5)
+    torch._foreach_add_(roots, eps)
     if nesterov:
-        mean = _ahead(stretch, "exp_avg", b1, old, new)
-    else:
-        moved(stretch.vectors["exp_avg"], stretch.gradient, b1, old, new)
-        mean = stretch.vectors["exp_avg"] / (1 - b1**stretch.count)
-    square.mul_(1 - new * (1 - b2 * old))
-    if isinstance(new, Tensor):
-        square.addcmul_(stretch.gradient * ((1 - b2) * new), stretch.gradient)
-    else:
-        square.addcmul_(stretch.gradient, stretch.gradient, value=(1 - b2) * new)
-    root = (square / (1 - b2**stretch.count)).sqrt_().add_(eps)
-    return mean.div_(root)
+        means = _ahead(slopes, "exp_avg", b1)
+        torch._foreach_div_(means, roots)
+        return means
+    scale_(roots, _unbiased(b1, slopes.count))
+    return list(torch._foreach_div(_moved(slopes, "exp_avg", b1), roots))
 
 
-def _adagrad(stretch: Stretch, old: Number, new: Number) -> Tensor:
-    """Duchi, Hazan & Singer 2011, without epsilon: where nothing but zeros was seen there is no step."""
-    total = stretch.vectors["sum"]
-    total.mul_(1 - new * (1 - old))
-    total.addcmul_(stretch.gradient, stretch.gradient)  # 0 where nothing is to move
-    root = total.sqrt()
-    return stretch.gradient / root.masked_fill_(root == 0, torch.inf)
-
-
-def _momentum(stretch: Stretch, old: Number, new: Number) -> Tensor:
-    total = stretch.vectors["momentum_buffer"]
-    total.mul_(1 - new * (1 - stretch.options["momentum"] * old)).add_(stretch.gradient)
-    return total.clone()
-
-
-def _sgd(stretch: Stretch, old: Number, new: Number) -> Tensor:
-    return stretch.gradient.clone()
-
-
-_STEPS: dict[str, Callable[[Stretch, Number, Number], Tensor]] = {
-    "adam": _adam,
-    "adagrad": _adagrad,
-    "momentum": _momentum,
-    "sgd": _sgd,
-}
+def _unbiased(beta: float, count: Number) -> Number:
+    """The sum of the weights of so many gradients in a moving average."""
+    if not isinstance(count, Tensor):
+        return 1 - beta**count
+    return -torch.expm1(count * math.log(beta)) if beta > 0 else torch.ones_like(count)
 
 
 # Any optimizer
@@ -218,25 +216,28 @@ class Foreign:
         """Its vectors are its own."""
         return ()
 
-    def build(self, groups: list[dict[str, Any]]) -> Optimizer:
-        """The optimizer of some tensors, at a learning rate of 1; `groups` have the options of each group."""
-        settings: dict[str, Any] = dict(self.fixed)
-        accepted = _accepted(self.make)
-        tensors = [tensor for group in groups for tensor in group["params"]]
-        if "lr" in accepted:
-            settings["lr"] = 1.0
-        if "weight_decay" in accepted:
-            settings.setdefault("weight_decay", 0.0)
-        if "capturable" in accepted and all(tensor.device.type == "cuda" for tensor in tensors):
-            settings.setdefault("capturable", True)
-        optimizer = self.make([{**group, **self.fixed} for group in groups], **settings)
-        # Capturing is decided elsewhere; the warning that a step was not captured is not for users.
-        optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
-        return optimizer
+    def check(self, options: dict[str, Any]) -> None:
+        """An error for options of a parameter group that cannot work."""
+        self.make([{"params": [torch.nn.Parameter(torch.zeros(2, 2))], **self.options_of(options), **self.fixed}])
 
     def options_of(self, group: dict[str, Any]) -> dict[str, Any]:
         """Its options as a parameter group has them."""
         return {name: group[name] for name in self.options}
+
+    def build(self, points: Sequence[Tensor], group: dict[str, Any]) -> Optimizer:
+        """The optimizer of some tensors, at a learning rate of 1, with the options of a parameter group."""
+        settings: dict[str, Any] = {**self.options_of(group), **self.fixed}
+        accepted = _accepted(self.make)
+        if "lr" in accepted:
+            settings["lr"] = 1.0
+        if "weight_decay" in accepted:
+            settings.setdefault("weight_decay", 0.0)
+        if "capturable" in accepted and all(point.device.type == "cuda" for point in points):
+            settings.setdefault("capturable", True)
+        optimizer = self.make(list(points), **settings)
+        # The warning that a step was not captured is not for users.
+        optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
+        return optimizer
 
 
 Base = Named | Foreign
@@ -252,8 +253,8 @@ def step_unseen(optimizer: Optimizer) -> None:
 def resolve(base: Any) -> Base:
     """What a user's `base` stands for: a name, an optimizer class, or a `functools.partial` of one.
 
-    >>> resolve("momentum").options
-    {'momentum': 0.9}
+    >>> resolve("muon").searches
+    2
     >>> resolve(functools.partial(torch.optim.Adam, betas=(0.9, 0.95))).options["betas"]
     (0.9, 0.95)
     """
@@ -323,8 +324,8 @@ def _as_named(base: type[Optimizer], fixed: dict[str, Any], defaults: dict[str, 
     """The base with a name that is the same optimizer, if there is one: it is faster."""
     if base in (torch.optim.Adam, torch.optim.AdamW) and set(fixed) <= {"betas", "eps"}:
         return Named("adam", fixed)
-    if base is torch.optim.SGD and set(fixed) <= {"momentum"}:
-        return Named("momentum", fixed) if defaults["momentum"] else Named("sgd")
+    if base is torch.optim.SGD and not fixed:
+        return Named("sgd")
     return None
 
 

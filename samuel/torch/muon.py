@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from samuel.core.orthogonal import SIZE, gram_orthogonal, orthogonal
-from samuel.core.roles import Role, flattened
+from samuel.core.roles import Role
 from samuel.torch.roles import as_matrices, from_matrices
 
 SHORTEST = 64
@@ -29,6 +28,7 @@ def orthogonalise_(tensors: Sequence[Tensor], roles: Sequence[Role]) -> None:
         tensors: on one device.
         roles: which axes of each are rows and columns, and what is stacked or joined in it.
 
+    >>> from samuel.core.roles import flattened
     >>> x = torch.diag(torch.tensor([3.0, 0.1]))
     >>> orthogonalise_([x], [flattened(x.shape, "linear")])
     >>> bool((x.diagonal() > 0.17).all())  # 0.2 times the root of the larger side, times 0.68 to 1.21
