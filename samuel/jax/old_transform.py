@@ -20,6 +20,41 @@ from samuel.jax import bases
 from samuel.jax.old_vectors import MULTIPLE, pack, products, take_step, unpack, unstacked
 
 
+def scale_by_muon() -> optax.GradientTransformation:
+    """Make the momentum of every matrix orthogonal, so that all directions in it move alike: Muon.
+
+    A matrix of momentum `M = U S V'` becomes `0.2 sqrt(larger side) U V'`, by five steps of an iteration of Newton and
+    Schulz, which is roughly there. The factor gives entries of the size of Adam's, so Adam's learning rates are usual.
+    Kernels of convolutions are matrices of inputs times outputs, the last axis being the outputs, as flax has them.
+    Vectors go to Adam with Nesterov's momentum, and so do tables of word vectors (what has "embedding" in its name),
+    whose rows are not used together. It is `optax.contrib.muon`; give that as the base, `optax.chain(..., scale(-1))`,
+    for parameters of other layouts or names: many layers in one array, or a convolution named "embedding".
+
+    Jordan 2024; the factor is of Liu et al. 2025, "Muon is scalable for LLM training".
+
+    >>> import jax.numpy as jnp
+    >>> base = scale_by_muon()
+    >>> gradient = {"kernel": jnp.diag(jnp.array([1.0, 100.0])), "bias": jnp.array([3.0, 0.0])}
+    >>> direction, state = base.update(gradient, base.init(gradient), gradient)
+    >>> bool(direction["kernel"][0, 0] > 0.5 * direction["kernel"][1, 1])  # the gradient had a hundredth
+    True
+    """
+    # consistent_rms is the factor of 0.2, which lets matrices and Adam's part share one learning rate.
+    downhill = optax.contrib.muon(1.0, consistent_rms=0.2, muon_weight_dimension_numbers=_as_matrices)
+    return optax.chain(downhill, optax.scale(-1.0))
+
+
+def _as_matrices(params: Any) -> Any:
+    """How Muon is to see each parameter as a matrix, inputs times outputs; None for those that are none."""
+
+    def matrix(path: Any, leaf: Any) -> optax.contrib.MuonDimensionNumbers | None:
+        if leaf.ndim < 2 or "embedding" in jax.tree_util.keystr(path):
+            return None
+        return optax.contrib.MuonDimensionNumbers(tuple(range(leaf.ndim - 1)), leaf.ndim - 1)
+
+    return jax.tree.map_with_path(matrix, params)
+
+
 class SamuelState(NamedTuple):
     """State of `samuel`. Shapes and dtypes never change."""
 
@@ -157,7 +192,7 @@ def samuel(
     >>> bool(jnp.abs(params["w"]).max() < 0.1)
     True
     """
-    direction = bases.resolve(base)
+    direction = optax.with_extra_args_support(scale_by_muon()) if base == "muon" else bases.resolve(base)
     decay_rate = _checked_decay(weight_decay)
     shapeless = isinstance(base, str) and base not in bases.SHAPED
     plan = follow(

@@ -190,8 +190,8 @@ def samuel(
         for p, x, s, lag, d, rest, place in zip(
             leaves, wide, sums, lags, jax.tree.leaves(steps), rests, where, strict=True
         ):
-            change, s, lag = step(x, s, lag, d.astype(x.dtype), place, moves, search.lag, state.rule.round)  # noqa: PLW2901
-            change, rest = fit(change, rest, p)  # noqa: PLW2901
+            change, s, lag = step(x, s, lag, d.astype(x.dtype), place, moves, search.lag, state.rule.round)
+            change, rest = fit(change, rest, p)
             for values, value in zip((changes, new_sums, new_lags, new_rests), (change, s, lag, rest), strict=True):
                 values.append(value)
         new = SamuelState(
@@ -263,10 +263,19 @@ def averaged(state: Any, params: optax.Params) -> optax.Params:
         if _is_masked(mean):
             return part
         leaves, inside = jax.tree.flatten(part)  # flax.nnx keeps every array in a node of its own
-        p = jnp.asarray(leaves[0])
-        if p.shape != mean.shape:
-            raise ValueError(f"a parameter has the shape {p.shape}, but the optimizer was initialised for {mean.shape}")
-        return inside.unflatten([_nearer(mean, _wide(p), own.rule, p.dtype)])
+        arrays = [jnp.asarray(leaf) for leaf in leaves]
+        means = [mean]
+        if mean.ndim == 1 and sum(p.size for p in arrays) == mean.size:  # perhaps inside optax.flatten
+            ends = np.cumsum([p.size for p in arrays])[:-1].tolist()
+            means = [each.reshape(p.shape) for each, p in zip(jnp.split(mean, ends), arrays, strict=True)]
+        for one, p in zip(means, arrays, strict=False):
+            if p.shape != one.shape:
+                raise ValueError(
+                    f"a parameter has the shape {p.shape}, but the optimizer was initialised for {one.shape}"
+                )
+        return inside.unflatten(
+            [_nearer(one, _wide(p), own.rule, p.dtype) for one, p in zip(means, arrays, strict=True)]
+        )
 
     return structure.unflatten([completed(mean, part) for mean, part in zip(means, parts, strict=True)])
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched
-from samuel.jax import scale_by_muon
-from samuel.jax.old_transform import certificate, decision, learning_rate, pace, samuel, shifts, weights
+
+from samuel.jax.old_transform import certificate, decision, learning_rate, pace, samuel, scale_by_muon, shifts, weights
 from tests.compiling import xla_flags
 
 ROOT = Path(__file__).parents[2]

@@ -1,9 +1,6 @@
 """The optax drop-in keeps optax's contract, takes the recorded steps, and what its state tells is true."""
 
 import math
-import os
-import subprocess
-import sys
 from functools import cache, partial
 from pathlib import Path
 
@@ -14,24 +11,17 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
-from samuel.core.rate_search import RateSearch
 from samuel.jax import (
     averaged,
     extend,
     learning_rate,
     pace,
-    roles,
     samuel,
-    scale_by_muon,
     shifts,
     skipped,
     weights,
 )
-from tests.compiling import xla_flags
 from tests.trajectories import SETTINGS, join, snapshots, split
 
 ROOT = Path(__file__).parents[2]
@@ -153,7 +143,10 @@ def test_it_takes_the_recorded_steps(setting):
     params = as_tree(jnp.asarray(setting.start))
     _, path = jax.jit(partial(jax.lax.scan, round))((params, optimizer.init(params)), setting.gradients)
     path = jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(snapshots()) - 1], path)
-    parameters, averages = ([join(setting.base, dict(zip(tree, one, strict=True))) for one in zip(*tree.values(), strict=True)] for tree in path[:2])  # noqa: E501
+    parameters, averages = (
+        [join(setting.base, dict(zip(tree, one, strict=True))) for one in zip(*tree.values(), strict=True)]
+        for tree in path[:2]
+    )
     found = {"parameters": parameters, "averages": averages, "rates": path[2], "shifts": path[3]}
     for what, values in found.items():
         theirs = setting.read("jax", what)
@@ -231,9 +224,9 @@ def test_a_gradient_of_nan_changes_nothing_under_apply_if_finite():
 
 
 def test_hyperparameters_can_be_injected_and_changed_in_mid_run():
-    decays = {"roles": {"w": optax_role("table"), "v": optax_role("table")}}
+    options = {"base": "adam", "learning_rates": (1e-3, 1e-2, 1e-1), "roles": {"w": "table", "v": "table"}}
     first = jax.tree.map(jnp.atleast_2d, start())
-    injected = optax.inject_hyperparams(samuel)("adam", (1e-3, 1e-2, 1e-1), weight_decay=0.0, clip=1e9, **decays)
+    injected = optax.inject_hyperparams(samuel)(**options, weight_decay=0.0, clip=1e9)
 
     def wide_loss(params, batch):
         return loss(jax.tree.map(lambda leaf: leaf[0], params), batch)
@@ -243,15 +236,11 @@ def test_hyperparameters_can_be_injected_and_changed_in_mid_run():
     flat = jax.tree.map(lambda leaf: leaf[0], params)
     assert_close((flat, tell(state)), (plain_run()[0], tell(plain_run()[1])))
     assert set(state.hyperparams) == {"weight_decay", "clip"}
-    without, _ = loop.update(first, state, params)
     state.hyperparams["weight_decay"] = jnp.asarray(0.5, jnp.float32)
-    decayed, after = loop.update(first, state, params)
-    assert_close(decayed["w"], without["w"] - learning_rate(after) * 0.5 * params["w"], rtol=1e-3)
+    decayed, _ = loop.update(first, state, params)
+    expected, _ = jax.jit(samuel(**options, weight_decay=0.5).update)(first, state.inner_state, params)
+    assert_close(decayed, expected)
     assert loop.traces == 1
-
-
-def optax_role(kind):
-    return kind
 
 
 def test_the_number_of_steps_can_be_injected():
@@ -369,7 +358,7 @@ def test_nnx_optimizers_take_it():
 
 def test_a_run_of_an_nnx_optimizer_can_be_extended():
     model = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
-    optimizer = nnx.Optimizer(model, samuel(steps=2), wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, samuel("sgd", (0.01,), steps=2), wrt=nnx.Param)
 
     @nnx.jit
     def step(model, optimizer):
@@ -379,7 +368,7 @@ def test_a_run_of_an_nnx_optimizer_can_be_extended():
     rates = [step(model, optimizer) for _ in range(2)]
     optimizer.opt_state = nnx.data(extend(optimizer.opt_state, 100))
     rates += [step(model, optimizer) for _ in range(2)]
-    np.testing.assert_allclose(rates[2], rates[1], rtol=0.2)
+    np.testing.assert_allclose(rates, [0.01, 0.005, 0.005, 0.0053], rtol=0.02)
 
 
 def test_train_states_take_it():
