@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from samuel_lab.drawing import (
+    COLOUR_BAR,
     REFERENCE,
     Drawing,
     blank,
@@ -263,24 +264,9 @@ def _map_trace(found: Map, **more: Any) -> go.Heatmap:
         y=[f"{length}" for length in found.lengths],
         z=found.values,
         hovertemplate="from %{x:.0f}, %{y} rounds<br>%{z:.3~g} times the root of the length<extra></extra>",
-        **({"colorscale": "Cividis", "colorbar": _COLOURS} if more.get("showscale") else {}),
+        **({"colorscale": "Cividis", "colorbar": COLOUR_BAR} if more.get("showscale") else {}),
         **more,
     )
-
-
-_COLOURS: dict[str, Any] = {
-    "orientation": "h",
-    "thickness": 10,
-    "len": 0.6,
-    "x": 1.0,
-    "xanchor": "right",
-    "y": 1.02,
-    "yanchor": "bottom",
-    "nticks": 5,
-    "ticks": "",
-    "outlinewidth": 0,
-}
-"""The key to the colours of a heat map, above it."""
 
 
 def _top(found: Sequence[Map]) -> float:
@@ -340,7 +326,7 @@ def _grid(titles: Sequence[str], x: str, y: str) -> go.Figure:
 def _bar(figure: go.Figure) -> dict[str, Any]:
     layout: Any = figure.layout
     height = layout.height - layout.margin.t
-    return {**_COLOURS, "len": 0.3, "y": 1 + 28 / height}
+    return {**COLOUR_BAR, "len": 0.3, "y": 1 + 28 / height}
 
 
 def _place(place: int) -> tuple[int, int]:
@@ -420,7 +406,7 @@ def _own_weights(contest: Contest, result: Result, found: Weights) -> list[Drawi
                 f"Heat map of {result.label}'s weight over time, one row per level. Heaviest on average: blocks "
                 f"of {found.levels[int(mean.argmax())]} rounds with {mean.max():.0%} of the weight.",
                 "Share of the weight that lies on experts whose blocks have that many rounds. A level joins when "
-                "the run is as long as one of its blocks. " + brightness(found.by_level),
+                "the run is as long as one of its blocks." + brightness(found.by_level),
                 half=True,
             )
         )
@@ -433,7 +419,7 @@ def _own_weights(contest: Contest, result: Result, found: Weights) -> list[Drawi
                 heat_map(found.at, list(found.experts), found.by_expert, "round", "learning rate", contest.rounds),
                 f"Heat map of {result.label}'s weight over time, one row per learning rate. Heaviest on average: "
                 f"{found.experts[int(mean.argmax())]} with {mean.max():.0%} of the weight.",
-                "Share of the weight that lies on experts with that learning rate, on all levels together. "
+                "Share of the weight that lies on experts with that learning rate, on all levels together."
                 + brightness(found.by_expert),
                 half=True,
             )
