@@ -81,6 +81,16 @@ class Line:
     drawn: bool = True
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A line that a reader can choose to see: the attributes of `Line` that name it."""
+
+    name: str
+    label: str
+    family: str
+    drawn: bool
+
+
 def blank(x: str, y: str) -> go.Figure:
     """A figure with named axes and nothing in it yet; its key is made by the page."""
     figure = go.Figure()
@@ -142,9 +152,7 @@ def curves(
     if band and len(rest) > 1:
         x, low, high = _envelope(rest)
         meta = {"line": REST, "family": ""}
-        _band(
-            figure, x, low, high, "rgba(138,138,138,0.28)", name=f"{len(rest)} others, lowest to highest", meta=meta
-        )
+        _band(figure, x, low, high, "rgba(138,138,138,0.28)", name=f"{len(rest)} others, lowest to highest", meta=meta)
     for one in reversed(lines):
         if one.low is not None and one.high is not None:
             colour = _clear(one.style["color"], 0.14)
@@ -164,6 +172,12 @@ def curves(
         )
 
 
+def the_rest(lines: Sequence[Line]) -> str:
+    """A sentence about the lines that are not drawn at first; nothing where all are."""
+    rest = sum(not line.drawn for line in lines)
+    return f" Drawn are SAMUEL and the best of every family; the grey band holds the other {rest}." if rest > 1 else ""
+
+
 def zoom(figure: go.Figure, lines: Sequence[Line], lower: float, upper: float) -> str:
     """Begin and end the y axis where the drawn lines part, and say so; a double click shows everything.
 
@@ -173,7 +187,8 @@ def zoom(figure: go.Figure, lines: Sequence[Line], lower: float, upper: float) -
         lower: the share of every drawn line that may lie below the axis.
         upper: the share of it that may lie above.
     """
-    logarithmic = figure.layout.yaxis.type == "log"
+    layout: Any = figure.layout
+    logarithmic = layout.yaxis.type == "log"
     spans, seen = [], []
     for one in lines:
         heights = _heights(one, logarithmic)

@@ -1,7 +1,8 @@
 """The figures of a study, each with a caption for all and a description for those who cannot see it.
 
-A method keeps its colour and dash in every figure: SAMUEL's forms are shades of orange, every optimizer has a colour of its own, and
-schedules differ in their dash. The colours are those of Okabe and Ito, which colour-blind readers can tell apart.
+A method keeps its colour and dash in every figure: SAMUEL's forms are shades of orange, every optimizer has a colour of
+its own, and schedules differ in their dash. The colours are those of Okabe and Ito, which colour-blind readers can tell
+apart.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from samuel_lab.drawing import (
     log_axis,
     mark,
     only_positive,
+    the_rest,
     zoom,
 )
 from samuel_lab.report.gathering import Method, Study
@@ -121,7 +123,7 @@ def accuracy(study: Study, style: Styles, first: frozenset[str], name: str) -> D
         f"Line chart of the test accuracy over {axis.length}.{shifted} At the end: {_ends(methods, 'accuracy')}.",
         f"Accuracy on examples that are not trained on{of_now}. {_bands(study)}"
         + (" The vertical line is the shift." if shifted else _transitions(study))
-        + _rest(lines)
+        + the_rest(lines)
         + zoom(figure, lines, lower=0.25, upper=0.0),
     )
 
@@ -162,7 +164,7 @@ def losses(study: Study, style: Styles, first: frozenset[str], name: str, kind: 
         what.capitalize(),
         figure,
         f"Line chart of the {what} over {axis.length}, on a logarithmic scale. At the end: {_ends(methods, kind)}.",
-        f"{mean}, on a logarithmic scale. {_bands(study)}{_rest(lines)}{zoom(figure, lines, lower=0.0, upper=0.25)}",
+        f"{mean}, on a logarithmic scale. {_bands(study)}{the_rest(lines)}{zoom(figure, lines, lower=0.0, upper=0.25)}",
     )
 
 
@@ -189,7 +191,7 @@ def rates(study: Study, style: Styles, first: frozenset[str], name: str) -> Draw
         "What SAMUEL chose while it ran, beside schedules that were fixed before. On a logarithmic scale; for several "
         "seeds the geometric mean, with a band of one standard deviation. Rates of different optimizers do not mean "
         "the same: compare the shapes of curves of one optimizer."
-        + _rest(lines)
+        + the_rest(lines)
         # The last steps of a schedule that goes to 0 would take most of the picture.
         + zoom(figure, lines, lower=0.1, upper=0.0),
     )
@@ -467,11 +469,6 @@ def _bands(study: Study) -> str:
         return "One seed."
     seeds = f"up to {max(counts)}" if len(counts) > 1 else max(counts)
     return f"Means over {seeds} seeds, with bands of one standard deviation."
-
-
-def _rest(lines: Sequence[Line]) -> str:
-    rest = sum(not line.drawn for line in lines)
-    return f" Drawn are SAMUEL and the best of every family; the grey band holds the other {rest}." if rest > 1 else ""
 
 
 def _transitions(study: Study) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import samuel
 from samuel_lab import drawing
-from samuel_lab.drawing import Drawing
+from samuel_lab.drawing import Choice, Drawing
 from samuel_lab.report import costs, summary
 from samuel_lab.report.figures import drawings, drawn_at_first, family_of
 from samuel_lab.report.gathering import Method, Study, notes, studies
@@ -25,16 +25,6 @@ class Titled:
     title: str
     table: Table
     note: str = ""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A line that a reader can choose to see."""
-
-    name: str
-    label: str
-    family: str
-    drawn: bool
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,9 @@ def test_weights_are_maps_of_levels_and_of_rates_over_time(shifted):
 
 def test_a_map_of_one_level_is_left_out(shifted):
     trials = tuple(
-        replace(trial, levels=trial.levels[-1:], weights=trial.weights.sum(axis=1, keepdims=True)) if trial.levels else trial
+        replace(trial, levels=trial.levels[-1:], weights=trial.weights.sum(axis=1, keepdims=True))
+        if trial.levels
+        else trial
         for trial in shifted.trials
     )
     found = drawn(replace(shifted, trials=trials))
