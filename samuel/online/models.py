@@ -2,39 +2,36 @@
 
 `Regressor` and `Classifier` need NumPy only. `samuel.online.river` and `samuel.online.sklearn` have the same models in
 the protocols of river and scikit-learn.
-
-Features may have any scale, and come and go. A learner works on standardised ones, brought to a norm of at most 1: so
-one list of learning rates suits all data, and descent on them is stable up to a rate of two over the curvature.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from samuel.core.options import number, real_array
 from samuel.online.bases.ogd import OGD
-from samuel.online.domains import Free
 from samuel.online.learner import Learner
 from samuel.online.losses import LinearLoss, LogisticLoss, LossFamily, SquaredLoss
-from samuel.online.makers import Maker, make_learner
 from samuel.online.samuel import Samuel
+
+Maker = Callable[[int], Learner]
+"""Makes the learner of so many weights, anywhere in space, as the classes of most learners do."""
 
 LARGEST = 1e100
 """Larger numbers are refused: they could not be squared."""
+RATES = tuple(0.5**power for power in range(10))
+"""SAMUEL's learning rates: up to one that is stable for squared losses of vectors of norm 1."""
 FARTHEST = 5.0
 """A feature in standard units is at most so far from 0: rare ones are measured by their range."""
-RATES = 9
-"""How many learning rates SAMUEL is given, each half of the one before."""
 
 
 class Moments(NamedTuple):
-    """Running mean and spread of numbers (Welford 1962), in arrays of one shape."""
+    """Running mean and spread of numbers (Welford, Technometrics 1962), in arrays of one shape."""
 
     count: np.ndarray
     mean: np.ndarray
@@ -85,8 +82,11 @@ class Features(NamedTuple):
         """No features yet."""
         return cls({}, Moments.none((0,)), 1.0)
 
-    def seen(self, row: dict[Hashable, float]) -> tuple[Self, np.ndarray]:
-        """The same after one more row, and the row as a vector: 1, then a number for each feature.
+    def with_row(self, row: dict[Hashable, float]) -> tuple[Self, np.ndarray]:
+        """The same after one more row, and the row as a vector: 1, then each feature in standard units.
+
+        The vector is divided by the largest norm so far. So its norm is at most 1, and gradient descent on it is stable
+        up to a rate of two over the curvature, whatever the number of features.
 
         A feature that is absent adds nothing to a prediction, and counts as 0 in the moments.
         """
@@ -104,96 +104,122 @@ class Features(NamedTuple):
         return type(self)(names, moments, longest), vector / longest
 
 
-class Model(ABC):
-    """A linear model that learns row by row; subclasses say what is predicted.
+class Weights:
+    """The weights of a linear model, whose number grows: the learner of new ones joins those of the old.
 
-    Attributes:
-        learner: the online learner of the weights, once there is something to learn; None before.
+    The regret of all together is at most the sum of theirs, since the gradient of each is its part of the whole.
     """
 
-    def __init__(self, loss: LossFamily, learner: Maker | None) -> None:
-        self.learner: Learner | None = None
-        self._loss = loss
-        self._maker = samuel_for(loss) if learner is None else learner
+    def __init__(self, maker: Maker) -> None:
+        self.learners: list[Learner] = []
+        self._maker = maker
+
+    def predict(self) -> np.ndarray:
+        """The weights of the coming round."""
+        return np.concatenate([learner.predict() for learner in self.learners]) if self.learners else np.zeros(0)
+
+    def margin(self, vector: np.ndarray) -> float:
+        """The linear part of a prediction; what was not seen before has no weight yet."""
+        weights = self.predict()
+        known = min(len(vector), len(weights))
+        return float(weights[:known] @ vector[:known])
+
+    def learn(self, loss: LossFamily, vector: np.ndarray, target: float) -> None:
+        """Give the learners the gradient of the loss of one row."""
+        weights = self.predict()
+        if len(vector) > len(weights):
+            # At least as many again: then few learners share the weights of features that come one by one.
+            self.learners.append(self._made(max(len(vector) - len(weights), len(weights))))
+            weights = self.predict()
+        padded = np.zeros(len(weights))
+        padded[: len(vector)] = vector
+        gradient, first = loss.gradient(weights, (padded, np.asarray(target))), 0
+        for learner in self.learners:
+            learner.update(gradient[first : first + learner.dim])
+            first += learner.dim
+
+    def _made(self, dim: int) -> Learner:
+        learner = self._maker(dim)
+        if not isinstance(learner, Learner):
+            raise ValueError(f"learner must make a samuel.online learner, it made {learner!r}")
+        if (learner.dim, learner.streams, learner.round) != (dim, None, 0):
+            raise ValueError(f"learner({dim}) must make a new learner of {dim} weights, it made {learner!r}")
+        if learner.rule.feedback != "linear":
+            raise ValueError(f"learner must take linear feedback, {learner!r} takes {learner.rule.feedback!r}")
+        return learner
+
+
+class Model(ABC):
+    """A linear model that learns row by row; subclasses say what is predicted."""
+
+    def __init__(self, learner: Maker | None) -> None:
+        if learner is not None and not callable(learner):
+            raise ValueError(f"learner must be a class such as Samuel, or a function like it, got {learner!r}")
+        self.learner = learner
         self._features = Features.none()
 
     @abstractmethod
     def learn_one(self, x: Any, y: Any) -> None:
-        """Learn from one row and its target."""
+        """Learn from one row, a dictionary of features or a sequence of numbers, and its target."""
 
     @abstractmethod
     def predict_one(self, x: Any) -> Any:
         """Predict the target of one row. Nothing is learnt."""
 
-    def _margins(self, x: Any) -> np.ndarray:
-        """The linear part of a prediction: a number, or one for each stream of the learner."""
-        if self.learner is None:
-            return np.zeros(())
-        _, vector = self._features.seen(row_of(x))
-        weights = self.learner.predict()
-        known = min(len(vector), weights.shape[-1])  # features not seen before have no weight yet
-        return weights[..., :known] @ vector[:known]
-
-    def _taught(self, vector: np.ndarray, target: np.ndarray, streams: int | None) -> Learner:
-        """A learner that was given the loss of one row; the present one goes on if nothing is raised."""
-        learner = self.learner
-        if learner is None:
-            learner = make_learner(self._maker, len(vector), Free(), streams)
-            if learner.rule.feedback != "linear":
-                raise ValueError(f"learner must take linear feedback, {learner!r} takes {learner.rule.feedback!r}")
-        elif len(vector) > learner.dim or streams != learner.streams:
-            dim = learner.dim if len(vector) <= learner.dim else max(len(vector), 2 * learner.dim)
-            learner = grown(learner, dim, streams)
-        padded = np.zeros(learner.dim)
-        padded[: len(vector)] = vector
-        weights = learner.predict()
-        learner.update(self._loss.gradient(weights, (np.broadcast_to(padded, weights.shape), target)))
-        return learner
+    def _new_weights(self) -> Weights:
+        return Weights(self.learner or default_learner)
 
 
 class Regressor(Model):
-    """A linear model of a number, by any loss, that learns row by row without a learning rate to choose.
+    """Linear regression by any loss that learns row by row, without a learning rate to choose.
+
+    Features and target may have any scale, and features may come and go: the learner works on standardised ones.
+    A text is a category: a feature of its own, which is 1.
 
     Args:
         loss: `SquaredLoss()` by default; `AbsoluteLoss()` for medians, `PinballLoss(0.9)` for quantiles, or a
             `LossFamily` of your own. It is measured in units of the target's standard deviation.
-        learner: called as `learner(dim, domain, streams=...)`: the class of a learner, or a function such as
-            `lambda dim, domain, streams: Single(OGD(0.1), dim, domain, streams=streams)`. By default `Samuel` over
-            gradient descent, with nine rates.
+        learner: called with the number of weights: the class of a learner, or a function such as
+            `lambda dim: Single(OGD(0.1), dim)`; `Samuel` over gradient descent by default.
 
     >>> from samuel.online import Regressor
     >>> model = Regressor()
     >>> for hour in range(1000):
     ...     x = {"hour": hour % 24, "day": "work" if hour // 24 % 7 < 5 else "free"}
     ...     y = 1e6 + 2e4 * x["hour"] - (3e5 if x["day"] == "free" else 0.0)
-    ...     guess = model.predict_one(x)
+    ...     forecast = model.predict_one(x)
     ...     model.learn_one(x, y)
-    >>> bool(abs(guess - y) < 1e3)
+    >>> bool(abs(forecast - y) < 1e4)
     True
     """
 
     def __init__(self, loss: LossFamily | None = None, learner: Maker | None = None) -> None:
         if loss is not None and (not isinstance(loss, LossFamily) or isinstance(loss, LinearLoss | LogisticLoss)):
             raise ValueError(f"loss must be one of predictions of a number, such as SquaredLoss(), got {loss!r}")
-        super().__init__(loss or SquaredLoss(), learner)
+        super().__init__(learner)
+        self.loss = loss
         self._target = Moments.none()
+        self._weights = self._new_weights()
 
     def learn_one(self, x: Any, y: Any) -> None:
-        """Learn from one row: a dictionary of features, or a sequence of numbers, and its target."""
-        features, vector = self._features.seen(row_of(x))
-        target = self._target.with_numbers(np.asarray(real("y", y)))
-        self.learner = self._taught(vector, target.standardised(target_of(y)), None)
+        """Learn from one row, a dictionary of features or a sequence of numbers, and its target."""
+        value = np.asarray(real("y", y))
+        features, vector = self._features.with_row(row_of(x))
+        target = self._target.with_numbers(value)
+        self._weights.learn(self.loss or SquaredLoss(), vector, float(target.standardised(value)))
         self._features, self._target = features, target
 
     def predict_one(self, x: Any) -> float:
         """The prediction for one row; 0 before the first target. Nothing is learnt."""
-        return float(self._target.mean + self._target.spread * self._margins(x))
+        _, vector = self._features.with_row(row_of(x))
+        return float(self._target.mean + self._target.spread * self._weights.margin(vector))
 
 
 class Classifier(Model):
-    """A logistic model of two or more classes that learns row by row without a learning rate to choose.
+    """Logistic regression of two or more classes that learns row by row, without a learning rate to choose.
 
     Classes need not be known beforehand. With three or more each has a model of its own, of itself against the rest.
+    Features are treated as by `Regressor`.
 
     Args:
         learner: as for `Regressor`.
@@ -205,88 +231,57 @@ class Classifier(Model):
     ...     model.learn_one(x, "spam" if "cheap" in x else "mail")
     >>> model.predict_one({"cheap": 1, "soap": 1})
     'spam'
-    >>> round(model.predict_proba_one({"soon": 1})["mail"], 1)
-    1.0
+    >>> model.predict_proba_one({"soon": 1})["mail"] > 0.6
+    True
     """
 
     def __init__(self, learner: Maker | None = None) -> None:
-        super().__init__(LogisticLoss(), learner)
-        self._classes: list[Hashable] = []
+        super().__init__(learner)
+        self._models: dict[Hashable, Weights] = {}
 
     def learn_one(self, x: Any, y: Hashable) -> None:
-        """Learn from one row: a dictionary of features, or a sequence of numbers, and its class."""
+        """Learn from one row, a dictionary of features or a sequence of numbers, and its class."""
         if y is None or y != y:
             raise ValueError(f"y must be a class, got {y!r}")
-        features, vector = self._features.seen(row_of(x))
-        classes = self._classes if y in self._classes else [*self._classes, y]
-        if len(classes) > 1:
-            sign = np.where([one == y for one in classes], 1.0, -1.0)
-            target, streams = (sign[1], None) if len(classes) == 2 else (sign, len(classes))
-            self.learner = self._taught(vector, target, streams)
-        self._features, self._classes = features, classes
+        features, vector = self._features.with_row(row_of(x))
+        models = self._models if y in self._models else self._models | {y: self._new_weights()}
+        for one in self._modelled(models):
+            models[one].learn(LogisticLoss(), vector, 1.0 if one == y else -1.0)
+        self._features, self._models = features, models
 
     def predict_proba_one(self, x: Any) -> dict[Hashable, float]:
         """The probability of every class seen so far; empty before the first."""
-        count = len(self._classes)
-        if self.learner is None:
-            return dict.fromkeys(self._classes, 1 / max(count, 1))
-        ahead = 0.5 * (1 + np.tanh(self._margins(x) / 2))
-        if count == 2:
-            return dict(zip(self._classes, (float(1 - ahead), float(ahead)), strict=True))
-        ahead = np.maximum(ahead, np.finfo(float).tiny)
-        return dict(zip(self._classes, map(float, ahead / ahead.sum()), strict=True))
+        row = row_of(x)
+        if len(self._models) < 2:
+            return dict.fromkeys(self._models, 1.0)
+        _, vector = self._features.with_row(row)
+        shares = {one: self._sigmoid(self._models[one].margin(vector)) for one in self._modelled(self._models)}
+        if len(self._models) == 2:
+            (second,) = shares
+            (first,) = self._models.keys() - shares.keys()
+            return {first: 1 - shares[second], second: shares[second]}
+        total = sum(shares.values())
+        return {one: share / total for one, share in shares.items()}
 
     def predict_one(self, x: Any) -> Any:
         """The most probable class; None before the first. Nothing is learnt."""
         shares = self.predict_proba_one(x)
         return max(shares, key=shares.__getitem__) if shares else None
 
+    @staticmethod
+    def _modelled(models: Mapping[Hashable, Weights]) -> list[Hashable]:
+        """The classes that have a model: one is not to be told from others, and of two the second is enough."""
+        classes = list(models)
+        return classes if len(classes) > 2 else classes[1:]
 
-def samuel_for(loss: LossFamily) -> Maker:
-    """SAMUEL over gradient descent, with rates up to the largest that is stable on features of norm 1.
-
-    >>> from samuel.online import Free, LogisticLoss
-    >>> samuel_for(LogisticLoss())(2, Free(), streams=None).learning_rates
-    (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
-    """
-    curvature = loss.curvature((np.ones((1, 1)), np.ones(1)))
-    top = 2 / curvature if 0 < curvature < math.inf else 1.0
-    rates = tuple(top * 0.5**power for power in range(RATES))
-    return _SamuelOverDescent(rates)
+    @staticmethod
+    def _sigmoid(margin: float) -> float:
+        return max(0.5 * (1 + math.tanh(margin / 2)), math.ulp(0.0))
 
 
-class _SamuelOverDescent(NamedTuple):
-    """A maker that can be pickled."""
-
-    rates: tuple[float, ...]
-
-    def __call__(self, dim: int, domain: Any, streams: int | None) -> Samuel:
-        return Samuel(dim, domain, base=OGD(), learning_rates=self.rates, streams=streams)
-
-
-def grown(learner: Learner, dim: int, streams: int | None) -> Learner:
-    """A learner of a larger dimension or with more streams that goes on where this one is.
-
-    What is new starts from nothing; the blocks go on. From a single stream to several, that one becomes the second.
-    """
-    larger = Learner(replace(learner.rule, dim=dim), streams=streams, dtype=str(learner.dtype))
-    fresh = larger.rule.grow(larger.rule.start(larger.zero, 1), learner.round)
-    larger._state = _embedded(learner._state, fresh, learner.streams is None and streams is not None)
-    return larger
-
-
-def _embedded(old: Any, new: Any, as_second: bool) -> Any:
-    """A state with the numbers of a smaller one in its first places."""
-    if isinstance(new, tuple):
-        parts = [_embedded(a, b, as_second) for a, b in zip(old, new, strict=True)]
-        return type(new)(*parts) if hasattr(new, "_fields") else tuple(parts)
-    if not isinstance(new, np.ndarray):
-        return old
-    old = np.asarray(old)
-    whole = new.copy()
-    place = whole[1] if as_second and whole.ndim > old.ndim else whole
-    place[tuple(slice(0, size) for size in old.shape)] = old
-    return whole
+def default_learner(dim: int) -> Samuel:
+    """The learner of a model's weights: SAMUEL over gradient descent."""
+    return Samuel(dim, base=OGD(), learning_rates=RATES)
 
 
 def row_of(x: Any) -> dict[Hashable, float]:
@@ -313,10 +308,5 @@ def real(name: str, value: Any) -> float:
     """A number that can be learnt from; ValueError otherwise."""
     found = number(value)
     if found is None or not abs(found) < LARGEST:
-        raise ValueError(f"{name} must be a number of less than {LARGEST:g} in size, got {value!r}")
+        raise ValueError(f"{name} must be a number below {LARGEST:g} in size, got {value!r}")
     return float(found)
-
-
-def target_of(y: Any) -> np.ndarray:
-    """A target as an array."""
-    return np.asarray(float(y))
