@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched
-
 from samuel.jax.old_transform import certificate, decision, learning_rate, pace, samuel, scale_by_muon, shifts, weights
 from tests.compiling import xla_flags
 
