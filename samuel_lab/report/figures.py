@@ -26,6 +26,7 @@ from samuel_lab.drawing import (
 from samuel_lab.report.gathering import Method, Study
 from samuel_lab.report.reading import Trial
 from samuel_lab.report.summary import schedule_accuracies, window_mean
+from samuel_lab.report.sweep import sweep_drawings
 from samuel_lab.tables import number
 
 POINTS = 400
@@ -45,7 +46,7 @@ Styles = dict[str, dict[str, Any]]
 def drawings(study: Study, name: str) -> list[Drawing]:
     """All figures of a study, in reading order; `name` begins their identifiers."""
     style = styles(study)
-    drawn = [accuracy(study, style, name)]
+    drawn = [*sweep_drawings(study, style, name), accuracy(study, style, name)]
     if study.shift is not None:
         drawn += after_shift(study, style, name)
     if study.search is not None:
