@@ -26,7 +26,7 @@ from samuel_lab.drawing import (
 from samuel_lab.report.gathering import Method, Study
 from samuel_lab.report.reading import Trial
 from samuel_lab.report.summary import schedule_accuracies, window_mean
-from samuel_lab.report.sweep import sweep_drawings
+from samuel_lab.report.sweep_figures import sweep_drawings
 from samuel_lab.tables import number
 
 POINTS = 400

@@ -10,7 +10,8 @@ from samuel_lab.studies.stability import Stability
 from samuel_lab.studies.study import Study
 
 STUDIES: dict[str, type[Study]] = {
-    study.name: study for study in (Digits, DigitsOffline, DigitsSweep, Shift, Cifar10, ImageNet, Sst2, Stability, Compute)
+    study.name: study
+    for study in (Digits, DigitsOffline, DigitsSweep, Shift, Cifar10, ImageNet, Sst2, Stability, Compute)
 }
 """What `samuel run` can run."""
 DEMO: tuple[Study, ...] = (DigitsSweep(), Digits())

@@ -48,9 +48,7 @@ def option(
     return field(default=default, metadata=limits)
 
 
-def changed(
-    kind: type[Settings], name: str, default: Any, help: str | None = None, shown: str | None = None
-) -> Any:
+def changed(kind: type[Settings], name: str, default: Any, help: str | None = None, shown: str | None = None) -> Any:
     """The option of a class with another default, and perhaps another help text."""
     limits = dict(kind.__dataclass_fields__[name].metadata)
     own = {key: text for key, text in (("help", help), ("shown", shown)) if text is not None}

@@ -80,7 +80,7 @@ def test_two_studies_make_one_page(here, monkeypatch):
     assert re.search(r"SAMUEL: \d(st|nd|rd|th) of 7 in accuracy at the end", flat(result.output))
     page = (here / "shown" / "report.html").read_text()
     assert "digits-sweep-0-sweep-last-accuracy" in page
-    assert "digits-1-sweep-window-100" in page
+    assert "digits-1-sweep-window-26" in page
 
 
 def test_play_in_a_process_of_its_own(here):
