@@ -76,7 +76,7 @@ def _refused(path: Path) -> ValueError:
     """The error for a path without a readable CIFAR-10."""
     if open_source(path, PICKLED).names:
         return ValueError(
-            f"{path} is the Python version of CIFAR-10, a pickle: reading one can run any program, so "
+            f"{path} is the Python version of CIFAR-10, which is a pickle: reading one can run any program, so "
             f"samuel does not. Get the binary version, cifar-10-binary.tar.gz, from the same place"
         )
     return ValueError(f"{path} does not look like CIFAR-10: {RIGHT}")
