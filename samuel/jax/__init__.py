@@ -13,7 +13,7 @@ Needs `pip install "samuel-optim[jax]"`.
 from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched
 from samuel.core.rays import Certificate
 from samuel.jax.bases import scale_by_discounted_rss, scale_by_muon
-from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint, ForeignCheckpoint
+from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint
 from samuel.jax.experts import Decision, Experts, ExpertsInfo, ExpertsState
 from samuel.jax.sweep import Sweep, SweepInfo, SweepState
 from samuel.jax.transform import SamuelState, certificate, decision, learning_rate, pace, samuel, shifts, weights
@@ -29,7 +29,6 @@ __all__ = [
     "ExpertsInfo",
     "ExpertsState",
     "Fixed",
-    "ForeignCheckpoint",
     "Geometric",
     "SamuelState",
     "Sweep",
