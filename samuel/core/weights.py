@@ -16,7 +16,7 @@ larger, so every bound that rests on `log v <= L` stays true, and moves the deci
 **Unknown scale.** With no bound given, the first gains that are not all zero set `B` (and move no weight). When
 later gains exceed `B`, all gains of that round are shrunk alike (one by one would bias the mixture), then `B`
 doubles until it holds them. As `eta_q` of the doubled bound is `eta_{q+1}` of the old one, the weights shift by one
-place along `q`: the largest rate ends, and a new smallest one is born with the prior.
+place along `q`: the largest rate ends, and a new smallest one is born with the prior. `narrow` goes the other way.
 """
 
 from __future__ import annotations
@@ -334,15 +334,17 @@ def _keeping(good: Array, taking_part: Array, healthy: Array) -> Array:
     return good
 
 
-def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
-    """Raise `B` until it holds the largest gain, and shift the weights to the rates that belong to it.
+def widen(weights: Weights, largest: Array, prior: Array, most: int | None = None) -> Weights:
+    """Raise `B` until it holds the largest gain, and shift the weights to the step sizes that belong to it.
 
     Streams whose bound holds already are left as they are.
 
     Args:
         weights: the weights so far.
         largest: `Judged.largest`.
-        prior: `pi`: what new rates start with.
+        prior: `pi`: what new step sizes start with.
+        most: doublings in one round, so that an outlier ends no more than as many step sizes; any number by default.
+            The first gains of all set `B` without a limit.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(2), slots=1, Q=4), np.array([True]), np.ones(2))
@@ -352,31 +354,73 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     ...     print(round(float(judged.used), 3), round(float(weights.bound), 3))
     0.0 2.0
     0.4 8.0
+    >>> _, judged = judge(weights, np.array([[1e6, 0.0]]))
+    >>> round(float(widen(weights, judged.largest, np.ones(2), most=1).bound), 3)
+    16.0
     """
     xp = namespace(weights.value)
-    value, bound, Q = weights.value, weights.bound, weights.value.shape[-1]
+    bound, Q = weights.bound, weights.value.shape[-1]
     unknown = bound <= 0
     fits = unknown | (largest <= bound)
     doublings = xp.ceil(xp.log2(xp.where(fits, 1.0, largest)) - xp.log2(xp.where(fits, 1.0, bound)))
     doublings = at_most(doublings, Q + 1.0)  # beyond Q no rate is left, and nothing needs to be a power of two
     doublings = xp.where(bound * 2.0**doublings < largest, at_most(doublings + 1, Q + 1.0), doublings)
+    if most is not None:
+        doublings = at_most(doublings, float(most))
     doublings = xp.where(fits, 0.0, doublings)
     # A little more than the largest gain: others of the same size must not seem larger by rounding.
-    above = largest * (1 + 64 * float(xp.finfo(value.dtype).eps))
+    above = largest * (1 + 64 * float(xp.finfo(weights.value.dtype).eps))
     raised = xp.where(unknown | (doublings > Q), above, bound * 2.0**doublings)
+    return _rescaled(weights, doublings, raised, prior)
 
-    places = constant(np.arange(Q), value)
-    source = places + doublings[..., None]  # place q takes over from place q + doublings
-    shift = xp.astype(places[:, None] == source[..., None, :], value.dtype)
-    dropped = xp.where((places < doublings[..., None])[..., None, None, :], value, 0.0).sum((-3, -2, -1))
+
+def narrow(weights: Weights, largest: Array, prior: Array, least: float = 0.0) -> Weights:
+    """Halve `B` as long as it holds the largest gain of late, and shift the weights to the step sizes that belong to it.
+
+    The smallest step sizes end, and larger ones are born with the prior: after an outlier, or where gains have become
+    small, experts are told apart as fast as if the large gains had never been. Streams without a gain of late are left
+    as they are.
+
+    Args:
+        weights: the weights so far.
+        largest: the largest gain of late, shape `(...)`.
+        prior: `pi`: what new step sizes start with.
+        least: a bound on the gains that is known; `B` does not fall below it.
+
+    >>> import numpy as np
+    >>> weights = restart(begin(np.ones(2), slots=1, Q=4, bound=64.0), np.array([True]), np.ones(2))
+    >>> [float(narrow(weights, np.array(largest), np.ones(2)).bound) for largest in (0.0, 3.0, 40.0)]
+    [64.0, 4.0, 64.0]
+    """
+    xp = namespace(weights.value)
+    bound, Q = weights.bound, weights.value.shape[-1]
+    tiny = smallest_value(weights.value)
+    needed = at_least(largest, max(least, tiny))
+    due = (bound >= 2 * needed) & (largest > 0)
+    halvings = xp.floor(xp.log2(xp.where(due, bound, 1.0)) - xp.log2(xp.where(due, needed, 1.0)))
+    halvings = xp.where(bound * 0.5**halvings < needed, halvings - 1, halvings)
+    halvings = xp.where(due, at_most(halvings, 2.0 * Q), 0.0)  # all are new from Q on
+    return _rescaled(weights, -halvings, xp.where(due, bound * 0.5**halvings, bound), prior)
+
+
+def _rescaled(weights: Weights, places: Array, bound: Array, prior: Array) -> Weights:
+    """Weights for another `B`: every step size moves down by so many places, and those without a past are born."""
+    xp = namespace(weights.value)
+    value, Q = weights.value, weights.value.shape[-1]
+    place = constant(np.arange(Q), value)
+    source = place + places[..., None]  # where the values of each place come from
+    shift = xp.astype(place[:, None] == source[..., None, :], value.dtype)
+    stays = (place >= places[..., None]) & (place < Q + places[..., None])
+    ended = xp.where(stays[..., None, None, :], 0.0, value).sum((-3, -2, -1))
     new = prior[..., None] * xp.exp(-weights.log_unit)[..., None, None, None]
     new = xp.where(alive(weights)[..., None], at_least(new, smallest_value(value)), 0.0)
-    value = xp.where((source < Q)[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
-    births = at_most(doublings, Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
+    old = (source >= 0) & (source < Q)
+    value = xp.where(old[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
+    births = at_most(abs(places), Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
     weights = weights._replace(
-        log_ended=_log_sum(weights.log_ended, weights.log_unit + _log(dropped)),
+        log_ended=_log_sum(weights.log_ended, weights.log_unit + _log(ended)),
         started=weights.started + births,
-        bound=raised,
+        bound=bound,
     )
     return _weighed(weights, value, weights.log_unit)
 
