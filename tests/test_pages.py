@@ -1,10 +1,13 @@
 """README and the pages: what is generated is what the files have, links lead somewhere, the first page is short."""
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+
+from samuel.core.options import REPLACED
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
@@ -48,3 +51,32 @@ def test_the_first_page_is_short():
     assert len(text.split()) <= 600
     words = [word for word in text.split("## ")[0].split() if re.search(r"\w", word)]
     assert len(words) <= 300
+
+
+def test_the_changelog_has_every_option_that_was_removed():
+    options = re.findall(r"^\| (.*?) \|", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert {name for cell in options for name in re.findall(r"`(\w+)`", cell)} >= set(REPLACED)
+
+
+def documented():
+    """What the reference pages have: pairs of a module and a name, or a module and None for the module itself."""
+    pages = "\n".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
+    for directive in re.split(r"^::: ", pages, flags=re.MULTILINE)[1:]:
+        module = importlib.import_module(directive.split()[0])
+        yield module, None
+        members = re.search(r"members: \[(.*)\]", directive)
+        if members:
+            yield from ((module, name) for name in members[1].split(", "))
+        elif "members: false" not in directive:
+            own = [name for name, one in vars(module).items() if getattr(one, "__module__", None) == module.__name__]
+            yield from ((module, name) for name in getattr(module, "__all__", [*own, *module.__annotations__]))
+
+
+@pytest.mark.parametrize(
+    "package", ["samuel.core", "samuel.jax", "samuel.online", "samuel.online.conformal", "samuel.torch"]
+)
+def test_every_public_name_is_in_the_reference(package):
+    module = importlib.import_module(package)
+    found = [one if name is None else getattr(one, name) for one, name in documented()]
+    missing = [name for name in module.__all__ if not any(getattr(module, name) is one for one in found)]
+    assert not missing

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from samuel.core.arrays import Array, inner, namespace
 
@@ -124,4 +124,5 @@ def _rounding_of(loss: Array) -> Array:
     return _ROUNDINGS * namespace(loss).finfo(loss.dtype).eps * abs(loss)
 
 
-Feedback = Linear | Loss | Full
+Feedback: TypeAlias = Linear | Loss | Full
+"""Any kind of feedback."""

@@ -152,7 +152,7 @@ class Learner:
             raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}")
         self.rule = rule
         self.streams = streams
-        self.dtype = np.dtype(dtype)
+        self.dtype: np.dtype = np.dtype(dtype)
         self._random = np.random.default_rng(seed)
         self._shape = (rule.dim,) if streams is None else (int(streams), rule.dim)
         self._state = rule.start(self.zero, rounds=1)

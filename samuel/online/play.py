@@ -19,7 +19,7 @@ from samuel.online.streams import Stream, as_stream
 from samuel.online.trace import Trace
 
 RECORDS = ("all", "decisions", "losses")
-NAMES = {"decisions": ("loss", "decision", "gradient"), "losses": ("loss",)}
+NAMES: dict[str, tuple[str, ...]] = {"decisions": ("loss", "decision", "gradient"), "losses": ("loss",)}
 WORTH_COMPILING = 10_000
 """Rounds from which on compiling, which takes seconds, pays."""
 STREAMS_AT_ONCE = 128

@@ -119,22 +119,26 @@ class Polytope:
         high: float | Array,
         total: float | None,
     ) -> None:
-        self.xp = xp = namespace(target)
-        self.domain, self.target, self.vectors, self.total = domain, target, eigenvectors, total
-        self.values = eigenvalues
-        self.matrix = matmul(eigenvectors * eigenvalues[..., None, :], transposed(eigenvectors))
-        self.diagonal = (eigenvectors * eigenvectors * eigenvalues[..., None, :]).sum(-1)
-        self.scale = xp.sqrt(self.diagonal)
+        xp = namespace(target)
+        self.xp: Any = xp
+        self.domain: Domain = domain
+        self.target: Array = target
+        self.vectors: Array = eigenvectors
+        self.total: float | None = total
+        self.values: Array = eigenvalues
+        self.matrix: Array = matmul(eigenvectors * eigenvalues[..., None, :], transposed(eigenvectors))
+        self.diagonal: Array = (eigenvectors * eigenvectors * eigenvalues[..., None, :]).sum(-1)
+        self.scale: Array = xp.sqrt(self.diagonal)
         # Ones on the diagonal condition it better; the ridge keeps it solvable whatever rounding did to it.
-        self.unit = self.matrix / (self.scale[..., :, None] * self.scale[..., None, :])
-        self.identity = identity_like(target)
-        self.ridge = target.shape[-1] * eps_of(target)
+        self.unit: Array = self.matrix / (self.scale[..., :, None] * self.scale[..., None, :])
+        self.identity: Array = identity_like(target)
+        self.ridge: Array = target.shape[-1] * eps_of(target)
 
-        self.ones = xp.ones_like(target)
-        self.pair = xp.stack([low * self.ones, high * self.ones])
-        self.exists = xp.isfinite(self.pair)
-        self.finite = xp.where(self.exists, self.pair, 0.0)
-        self.sign = xp.stack([self.ones, -self.ones])  # which way a bound pushes
+        self.ones: Array = xp.ones_like(target)
+        self.pair: Array = xp.stack([low * self.ones, high * self.ones])
+        self.exists: Array = xp.isfinite(self.pair)
+        self.finite: Array = xp.where(self.exists, self.pair, 0.0)
+        self.sign: Array = xp.stack([self.ones, -self.ones])  # which way a bound pushes
 
     def gradient(self, x: Array) -> Array:
         """Of half the squared distance to the target."""

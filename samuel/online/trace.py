@@ -47,11 +47,11 @@ class Trace:
         self.arrays = arrays
         self.stream = stream
         self.first = first
-        self.losses = arrays["loss"]
-        self.decisions = arrays.get("decision")
-        self.gradients = arrays.get("gradient")
-        self.gains = arrays.get("gains")
-        self.weights = arrays.get("p")
+        self.losses: np.ndarray = arrays["loss"]
+        self.decisions: np.ndarray | None = arrays.get("decision")
+        self.gradients: np.ndarray | None = arrays.get("gradient")
+        self.gains: np.ndarray | None = arrays.get("gains")
+        self.weights: np.ndarray | None = arrays.get("p")
 
     def __len__(self) -> int:
         return len(self.losses)

@@ -252,7 +252,7 @@ class ParameterFree(Learner):
     array([0.3, 0.4])
     """
 
-    assumptions = ("gradients are no longer than 1: they are divided by the longest one so far",)
+    assumptions: tuple[str, ...] = ("gradients are no longer than 1: they are divided by the longest one so far",)
     """What the method's theory asks for and was not given, and what is done instead."""
 
     def __init__(

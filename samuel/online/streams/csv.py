@@ -96,7 +96,7 @@ class CsvStream(Encoded):
         if not isinstance(separator, str) or len(separator) != 1 or separator in '"\r\n':
             raise ValueError(f"separator must be a single character, got {separator!r}")
         one_of("decimal", decimal, (".", ","))
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._remake = (fspath(path), target, options, separator, decimal)
         name = str(path)
         file, damaged = _opened(self.path)

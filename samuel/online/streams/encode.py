@@ -128,15 +128,15 @@ class Encoded(Stream):
     ) -> None:
         table = _Table(source, header, target, options)
         table.read(rows, tell)
-        self.loss = options.loss
+        self.loss: LossFamily = options.loss
         self.names = (*table.feature_names, *(("intercept",) if options.intercept else ()))
-        self.dim = len(self.names)
+        self.dim: int = len(self.names)
         self.classes = table.classes
         self.missing = {column.name: column.missing for column in (*table.features, table.target) if column.missing}
         self.skipped = table.skipped
         self.warm_up = table.warm_up
         self.encodings = {name: table.encoding(name) for name in header}
-        self.rounds = table.rows - table.warm_up
+        self.rounds: int | None = table.rows - table.warm_up
         self._table = table
 
     def data(self, start: int, stop: int) -> Data:
