@@ -1,4 +1,4 @@
-"""A round of SAMUEL once the experts' gains are known: judge, mend, widen, restart, decide.
+"""A round of SAMUEL once the experts' gains are known: judge, decide, mend, widen, restart, narrow.
 
 Who keeps the experts (points of a domain in `samuel.online`, networks in `samuel.jax.Experts`) says how they are
 combined and how newborns are made, as a `Population`; what is done with their weights, and when, is here.
@@ -7,14 +7,17 @@ combined and how newborns are made, as a `Population`; what is done with their w
     decide    the experts' combination under the new weights
     mend      where that has diverged: experts that are not finite lose their weight, and it is decided again
     widen     where gains exceed their bound `B`: it is doubled, `DOUBLINGS` times at most in one round
-    narrow    eight to sixteen times while the number of rounds doubles: `B` falls to the largest gain of late
-    restart   slots whose block has ended start anew, and it is decided again
+    restart   slots whose block has ended start anew
+    narrow    eight times while the number of rounds doubles: `B` falls towards the largest gain of late; and it is
+              decided again
 
 **The scale after an outlier.** Were `B` to follow the largest gain of all, one outlier would make all step sizes of
 the weights too small for the gains after it, for ever. Here an outlier ends `DOUBLINGS` of the `Q` step sizes and
-moves no weight to speak of, since all gains of its round are multiplied by `B / M`; and `B` falls again. It falls
-in about `8 log2(t / a)` rounds of `a..t`, so that what the rounds after a fall lose for not being counted in full stays
-a logarithm of the rounds times the largest gain. Every certificate counts it.
+moves no weight to speak of, since all gains of its round are multiplied by `B / M`, where `M` is the largest gain;
+and `B` falls again, by `2^HALVINGS` at most. **What this costs:** gains above `B` are not counted in full. Each such
+round doubles `B`; rounds `a..t` have at most `8 log2(t / a) + 1` looks, so there are at most `HALVINGS` times as many
+such rounds, and `log2` of the ratio of the scales at `t` and at `a`. The regret bound grows by so many times `M`, and
+every certificate counts what was lost.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ from samuel.core.cover import Cover
 
 DOUBLINGS = 1
 """How often the bound on the gains doubles in one round, at most."""
+HALVINGS = 4
+"""How often it is halved at a time, at most: the step sizes that stay keep what they have learned."""
 LOOKS = 8
-"""While the number of rounds doubles, the scale is looked at so often, at least."""
+"""While the number of rounds doubles, the scale is looked at so often."""
 
 
 class Rules(NamedTuple):
@@ -87,7 +92,8 @@ def judge(state: Any, gains: Array, rounding: Array | float = 0.0, trusting: boo
     """The state after a round with these gains, its round counted, and what `samuel.core.weights.judge` says of it."""
     weights, judged = mw.judge(state.weights, gains, rounding, trusting)
     xp, largest = namespace(gains), judged.largest
-    recent = xp.maximum(state.recent, xp.where(largest <= state.weights.bound, largest, 0.0))
+    counts = (largest <= state.weights.bound) & (largest > rounding)
+    recent = xp.maximum(state.recent, xp.where(counts, largest, 0.0))
     return state._replace(round=state.round + 1, weights=weights, recent=recent), judged
 
 
@@ -115,7 +121,7 @@ def finish(state: Any, largest: Array, rules: Rules, population: Population) -> 
             too_large, lambda weights: mw.widen(weights, largest, rules.prior, DOUBLINGS), state.weights
         )
         state = state._replace(weights=weights)
-        state = population.when(due, lambda state: restart(narrow(state, rules), rules, population), state)
+        state = population.when(due, lambda state: narrow(restart(state, rules, population), rules), state)
         return population.decided(state)
 
     return population.when(needed, turn, state)
@@ -164,7 +170,7 @@ def narrow(state: Any, rules: Rules) -> Any:
         return state
 
     def fall(weights: mw.Weights) -> mw.Weights:
-        return mw.narrow(weights, state.recent, rules.prior, rules.least)
+        return mw.narrow(weights, state.recent, rules.prior, rules.least, HALVINGS)
 
     weights = where_needed(falls(state, rules), fall, state.weights)
     return looked(state._replace(weights=weights), rules)

@@ -374,8 +374,8 @@ def widen(weights: Weights, largest: Array, prior: Array, most: int | None = Non
     return _rescaled(weights, doublings, raised, prior)
 
 
-def narrow(weights: Weights, largest: Array, prior: Array, least: float = 0.0) -> Weights:
-    """Halve `B` as long as it holds the largest gain of late, and shift the weights to the step sizes that belong to it.
+def narrow(weights: Weights, largest: Array, prior: Array, least: float = 0.0, most: int | None = None) -> Weights:
+    """Halve `B` while it holds the largest gain of late, and shift the weights to the step sizes that belong to it.
 
     The smallest step sizes end, and larger ones are born with the prior: after an outlier, or where gains have become
     small, experts are told apart as fast as if the large gains had never been. Streams without a gain of late are left
@@ -386,6 +386,7 @@ def narrow(weights: Weights, largest: Array, prior: Array, least: float = 0.0) -
         largest: the largest gain of late, shape `(...)`.
         prior: `pi`: what new step sizes start with.
         least: a bound on the gains that is known; `B` does not fall below it.
+        most: halvings at a time; any number by default.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(2), slots=1, Q=4, bound=64.0), np.array([True]), np.ones(2))
@@ -399,7 +400,8 @@ def narrow(weights: Weights, largest: Array, prior: Array, least: float = 0.0) -
     due = (bound >= 2 * needed) & (largest > 0)
     halvings = xp.floor(xp.log2(xp.where(due, bound, 1.0)) - xp.log2(xp.where(due, needed, 1.0)))
     halvings = xp.where(bound * 0.5**halvings < needed, halvings - 1, halvings)
-    halvings = xp.where(due, at_most(halvings, 2.0 * Q), 0.0)  # all are new from Q on
+    halvings = at_most(halvings, 2.0 * Q if most is None else float(most))  # from Q on all are new
+    halvings = xp.where(due, halvings, 0.0)
     return _rescaled(weights, -halvings, xp.where(due, bound * 0.5**halvings, bound), prior)
 
 

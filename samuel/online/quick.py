@@ -54,5 +54,7 @@ def quick_round(rule: SamuelRule, state: SamuelState, feedback: Feedback) -> Sam
         return None
     shape = weights.weight.shape
     judged = Weights(factor.reshape(weights.value.shape), weight.reshape(shape), mass, *weights[3:])
-    recent = largest if largest > state.recent else state.recent
+    recent = state.recent
+    if recent < largest and largest > feedback.rounding(state.decision):
+        recent = largest
     return type(state)(state.round + 1, decision, stepped.points, (stepped.memory,), judged, p.reshape(shape), recent)

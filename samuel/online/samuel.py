@@ -103,8 +103,7 @@ class SamuelRule(EnsembleRule):
                 return self._turned(after), {"healthy": np.True_}
         gains, excess = self._gains(state, feedback)
         bound = state.weights.bound
-        unknown = is_traced(bound) or bool((bound <= 0).any())
-        rounding = feedback.rounding(state.decision) if unknown else 0.0
+        rounding = feedback.rounding(state.decision)
         after, judged = core_round.judge(state, gains, rounding, trusting=pace != "careful")
         weights = after.weights
         points, memory, error = self.take_steps(state, feedback)
@@ -155,7 +154,7 @@ class SamuelRule(EnsembleRule):
         rules, experts = self.rules(state.points), _Experts(self, None)
         if not core_round.is_due(state, rules):
             return state
-        return experts.decided(core_round.restart(core_round.narrow(state, rules), rules, experts))
+        return experts.decided(core_round.narrow(core_round.restart(state, rules, experts), rules))
 
     def _some_finite(self, state: SamuelState) -> Array:
         """Whether each stream has an expert with finite numbers, for compiled loops, which can raise no error."""
