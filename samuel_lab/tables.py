@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -47,3 +49,13 @@ def plain(value: float | None) -> float | None:
     (0.123457, None)
     """
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
+
+
+def single(values: np.ndarray) -> np.ndarray:
+    """Numbers in single precision, enough for a figure; those beyond its range at the end of it.
+
+    >>> single(np.array([1.0, 1e300]))
+    array([1.0000000e+00, 3.4028235e+38], dtype=float32)
+    """
+    most = float(np.finfo(np.float32).max)
+    return np.clip(values, -most, most).astype(np.float32)

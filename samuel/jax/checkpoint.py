@@ -113,7 +113,7 @@ class Checkpoints:
             raise ValueError(f"folder must be a folder of this machine's file system, got {os.fspath(folder)!r}")
         if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
             raise ValueError(f"keep must be a whole number of at least 1, or None to keep all, got {keep!r}")
-        self.folder = Path(folder).absolute()
+        self.folder: Path = Path(folder).absolute()
         self.keep = keep
         self.steps()  # refuses a foreign folder now, rather than hours later at the first save
 

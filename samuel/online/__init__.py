@@ -3,6 +3,7 @@
 domains      where decisions may lie
 bases        what an expert does with its gradients
 Samuel       many experts on many intervals; `Single`, a base learner on its own
+models       linear and logistic models of rows: `learn_one`, `predict_one`; `river` and `sklearn` for their protocols
 rivals       other ways to weigh experts that come and go: `SAOL`, `CBCE`, `FLH` and others
 streams      sequences of losses: made up, from a CSV file, from river
 play         a learner against a stream, giving a `Trace`
@@ -31,6 +32,7 @@ from samuel.online.conformal import Conformal, backtest
 from samuel.online.domains import Ball, Box, Domain, Free, HalfLine, Interval, Simplex
 from samuel.online.learner import Learner, Rule
 from samuel.online.losses import AbsoluteLoss, LinearLoss, LogisticLoss, LossFamily, PinballLoss, SquaredLoss
+from samuel.online.models import Classifier, Regressor
 from samuel.online.play import play
 from samuel.online.regret import Grid, Hindsight, RegretMap, growth_exponent, hindsight, regret_map
 from samuel.online.rivals.aflh import AFLH
@@ -82,6 +84,7 @@ __all__ = [
     "Box",
     "Certificate",
     "Chosen",
+    "Classifier",
     "Compact",
     "Conformal",
     "Cover",
@@ -112,6 +115,7 @@ __all__ = [
     "Pruned",
     "RMSprop",
     "Recorded",
+    "Regressor",
     "RegretMap",
     "Rival",
     "RiverStream",
