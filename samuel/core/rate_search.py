@@ -215,8 +215,7 @@ class RateSearch:
 
     def evidence(self, state: SearchState) -> Array:
         """The weights relative to the prior, summing to 1: equal before the first round, `(..., rates)`."""
-        relative = _shares(state.value) / constant(self._prior, state.value)
-        return relative / namespace(relative).sum(relative, axis=-1, keepdims=True)
+        return evidence(state, constant(self._prior, state.value))
 
     @property
     def _prior(self) -> np.ndarray:
@@ -271,6 +270,12 @@ def search_for(base: str | None, learning_rates: Sequence[float] | None = None) 
     if learning_rates is None:
         return search
     return RateSearch(learning_rates, search.lag, search.settle, search.memory, search.prior, search.Q)
+
+
+def evidence(state: SearchState, prior: Array) -> Array:
+    """The weights of the rates relative to those before the first round, summing to 1."""
+    relative = _shares(state.value) / prior
+    return relative / namespace(relative).sum(relative, axis=-1, keepdims=True)
 
 
 def _shares(value: Array) -> Array:

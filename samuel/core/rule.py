@@ -257,11 +257,9 @@ class Rule:
         """Factor of the schedule in the next step."""
         xp = namespace(state.lift)
         since = xp.astype(state.since, state.lift.dtype)
-        if self.steps is None:
-            return state.lift / xp.sqrt(1 + since / COOLING)
         length = self._length(state)
-        since = xp.where(since < length, since, length - 1)  # past the end the last rate is kept
-        return state.lift * (1 - since / length)
+        before_end = xp.where(since < length, since, length - 1)  # past the end the last rate is kept
+        return state.lift * xp.where(length < math.inf, 1 - before_end / length, 1 / xp.sqrt(1 + since / COOLING))
 
     def extend(self, state: RuleState, steps: Any) -> RuleState:
         """The state of a run extended to more steps, without a jump of the rate.
@@ -273,7 +271,7 @@ class Rule:
             state: the state so far.
             steps: length of the whole run, including the steps so far.
         """
-        if self.steps is None:
+        if not is_traced(state.steps) and not state.steps < math.inf:
             raise ValueError(f"steps={steps!r} cannot extend a run without a number of steps")
         xp = namespace(state.lift)
         if not is_traced(state.round):
