@@ -26,8 +26,8 @@ Box = tuple[tuple[int, int], ...]
 Work = Callable[[list[int], list[Tensor]], list[Tensor]]
 """Gives one result for each of some whole tensors, whose places in the list of all come first."""
 
-BUCKET = 2**26
-"""Numbers in a bucket, at least: 128 MB in 16 bits."""
+BUCKET = 2**23
+"""Numbers of a bucket for each process, at least: 16 MB in 16 bits. Messages to many processes become no smaller."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def spread_of(parameter: Tensor, group_size: int = 1, stacked: bool = False) -> 
     mesh, placements = parameter.device_mesh, parameter.placements
     sizes = tuple(mesh.mesh.shape)
     coordinates = list(itertools.product(*(range(size) for size in sizes)))
-    boxes = tuple(_box(parameter.shape, placements, sizes, c) for c in coordinates)
+    boxes = tuple(box_of(parameter.shape, placements, sizes, c) for c in coordinates)
     replicated = [place for place, placement in enumerate(placements) if isinstance(placement, Replicate)]
     senders = tuple(rank for rank, c in enumerate(coordinates) if all(c[place] == 0 for place in replicated))
     return Spread(parameter.shape, boxes, senders, stacked)
@@ -102,7 +102,7 @@ class Exchange:
         spreads: how each tensor lies on the processes.
         costs: of the work on each.
         group: the processes; None for all of them.
-        bucket: numbers that are sent at once, at least.
+        bucket: numbers for each process that are sent at once, at least.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class Exchange:
         self.owners = owners(costs, self.size)
         self.local = [spread.is_local for spread in self.spreads]
         self.buckets: list[list[int]] = []
-        numbers = bucket
+        least = numbers = bucket * self.size
         for place, spread in enumerate(self.spreads):
             if self.local[place]:
                 continue
-            if numbers >= bucket:
+            if numbers >= least:
                 self.buckets.append([])
                 numbers = 0
             self.buckets[-1].append(place)
@@ -271,7 +271,18 @@ def _numel(box: Box) -> int:
     return count
 
 
-def _box(shape: torch.Size, placements: Sequence[Any], sizes: tuple[int, ...], coordinate: tuple[int, ...]) -> Box:
+def box_of(shape: torch.Size, placements: Sequence[Any], sizes: tuple[int, ...], coordinate: tuple[int, ...]) -> Box:
+    """Where the shard of a process begins and ends.
+
+    Args:
+        shape: of the whole tensor.
+        placements: one for each dimension of the mesh, as a DTensor has them.
+        sizes: of the mesh.
+        coordinate: of the process in the mesh.
+
+    >>> box_of(torch.Size([5, 2]), [Shard(0)], sizes=(2,), coordinate=(1,))
+    ((3, 5), (0, 2))
+    """
     box = [(0, size) for size in shape]
     # A strided shard is one of what the mesh dimensions after it have left: `fully_shard` over tensor parallelism.
     order = sorted(range(len(placements)), key=lambda place: hasattr(placements[place], "split_factor"))

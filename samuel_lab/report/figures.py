@@ -32,6 +32,7 @@ from samuel_lab.drawing import (
 from samuel_lab.report.gathering import Method, Study
 from samuel_lab.report.reading import Trial
 from samuel_lab.report.summary import in_order_of_merit, schedule_accuracies, window_mean
+from samuel_lab.report.sweep_figures import sweep_drawings
 from samuel_lab.tables import number
 
 POINTS = 400
@@ -50,7 +51,7 @@ Styles = dict[str, dict[str, Any]]
 def drawings(study: Study, name: str) -> list[Drawing]:
     """All figures of a study, in reading order; `name` begins their identifiers."""
     style, first = styles(study), drawn_at_first(study)
-    drawn = [accuracy(study, style, first, name)]
+    drawn = [*sweep_drawings(study, style, name), accuracy(study, style, first, name)]
     if study.shift is not None:
         drawn += after_shift(study, style, name)
     if study.search is not None:

@@ -15,6 +15,8 @@ from samuel_lab.report import costs, summary
 from samuel_lab.report.figures import drawings, drawn_at_first, family_of
 from samuel_lab.report.gathering import Method, Study, notes, studies
 from samuel_lab.report.reading import Recorded
+from samuel_lab.report.sweep import sweep_findings
+from samuel_lab.report.table_2 import NOTE, beside_the_papers
 from samuel_lab.tables import Cell, Table
 
 
@@ -83,7 +85,7 @@ def section(study: Study, place: int = 0) -> Section:
         name,
         study,
         tuple(_results(study)),
-        tuple(summary.study_findings(study)),
+        (*summary.study_findings(study), *sweep_findings(study)),
         tuple(notes(study)),
         tuple(Choice(m.trial, m.label, family_of(m), m.trial in first) for m in study.methods if not m.searches),
         () if costs.projected(study) else tuple(drawings(study, name)),
@@ -117,6 +119,9 @@ def _results(study: Study) -> list[Titled]:
     grid = summary.stability_table(study)
     if grid is not None:
         found.append(Titled("Accuracy at the end by hyperparameters", grid, "Best in bold."))
+    papers = beside_the_papers(study)
+    if papers is not None:
+        found.append(Titled("Beside the paper's Table 2", papers, NOTE))
     return found
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-import samuel.jax as sj
+import samuel.jax.old_transform as sj
 from samuel.core.rule import LATE
 from samuel.core.rules import follow
 from samuel.core.shift import ShiftDetector, ShiftState

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samuel.jax import decision, samuel
 from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint
+from samuel.jax.old_transform import decision, samuel
 from tests.compiling import xla_flags
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import optax
 import pytest
 import torch
 
-import samuel.jax
+import samuel.jax.old_transform
 from samuel.torch import DiscountedAdagrad, MatrixMuon, Samuel, Watched
 from tests.torch.configurations import (
     CLASSES,
@@ -100,20 +100,20 @@ def run_in_jax(base, dtype, lrs=None, **options):
     goals = [np.multiply.outer(signs, 0.1 * rng.normal(size=shape)) for shape in JAX_SHAPES]
     goals = [np.asarray(goal + 0.03 * rng.normal(size=goal.shape), dtype) for goal in goals]
     with jax.enable_x64(dtype == np.float64):
-        optimizer = samuel.jax.samuel(base, lrs, **options)
+        optimizer = samuel.jax.old_transform.samuel(base, lrs, **options)
 
         def step(carry, goal):
             params, state = carry
             gradient = jax.tree.map(jnp.subtract, params, goal)
             updates, state = optimizer.update(gradient, state, params)
             params = optax.apply_updates(params, updates)
-            decision = samuel.jax.decision(state, params)
-            return (params, state), (gradient, params, decision, samuel.jax.learning_rate(state))
+            decision = samuel.jax.old_transform.decision(state, params)
+            return (params, state), (gradient, params, decision, samuel.jax.old_transform.learning_rate(state))
 
         @jax.jit
         def run(params, goals):
             (_, state), path = jax.lax.scan(step, (params, optimizer.init(params)), goals)
-            return *path, samuel.jax.shifts(state), samuel.jax.weights(state)
+            return *path, samuel.jax.old_transform.shifts(state), samuel.jax.old_transform.weights(state)
 
         return jax.tree.map(np.asarray, (start, *run(start, goals)))
 

@@ -21,9 +21,9 @@ import numpy as np
 import optax
 
 from samuel.core import Geometric
-from samuel.jax import samuel
 from samuel.jax.checkpoint import Checkpoints
 from samuel.jax.experts import Experts
+from samuel.jax.old_transform import samuel
 
 STEPS = 11
 EVERY = 2
