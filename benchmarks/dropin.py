@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-import samuel
 from samuel.core import Geometric
-from samuel.jax import vectors
+from samuel.jax import old_transform
+from samuel.jax import old_vectors as vectors
 from samuel.jax.bases import scale_by_discounted_rss
 
 RATES = (0.05, 0.1, 0.25, 0.5, 1.0)
@@ -40,18 +40,24 @@ def optimizers() -> dict[str, tuple[str, optax.GradientTransformation]]:
     return {
         "adagrad": ("adagrad", adagrad),
         "adam": ("adam", optax.adam(1e-3)),
-        "8 levels, base per slot": ("adagrad", samuel.jax.samuel("adagrad", RATES, base_state="slots", **eight)),
-        "8 levels, shared base": ("adagrad", samuel.jax.samuel("adagrad", RATES, base_state="shared", **eight)),
+        "8 levels, base per slot": (
+            "adagrad",
+            old_transform.samuel("adagrad", RATES, base_state="slots", **eight),
+        ),
+        "8 levels, shared base": (
+            "adagrad",
+            old_transform.samuel("adagrad", RATES, base_state="shared", **eight),
+        ),
         "8 levels, shared base, bf16 anchors": (
             "adagrad",
-            samuel.jax.samuel("adagrad", RATES, base_state="shared", anchor_dtype=jnp.bfloat16, **eight),
+            old_transform.samuel("adagrad", RATES, base_state="shared", anchor_dtype=jnp.bfloat16, **eight),
         ),
-        "default over adam": ("adam", samuel.jax.samuel("adam")),
-        "default over adam, no average": ("adam", samuel.jax.samuel("adam", average=0.0)),
-        "short blocks over adam": ("adam", samuel.jax.samuel("adam", **watched)),
+        "default over adam": ("adam", old_transform.samuel("adam")),
+        "default over adam, no average": ("adam", old_transform.samuel("adam", average=0.0)),
+        "short blocks over adam": ("adam", old_transform.samuel("adam", **watched)),
         "short blocks over adam, bf16 anchors": (
             "adam",
-            samuel.jax.samuel("adam", anchor_dtype=jnp.bfloat16, **watched),
+            old_transform.samuel("adam", anchor_dtype=jnp.bfloat16, **watched),
         ),
     }
 
@@ -148,7 +154,7 @@ def must_move(state: Any, params: Any) -> int:
 
 
 def _is_samuel(node: Any) -> bool:
-    return isinstance(node, samuel.jax.SamuelState)
+    return isinstance(node, old_transform.SamuelState)
 
 
 def copy_rate(size: int) -> float:

@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from sklearn.datasets import load_digits
 
-import samuel
+from samuel.jax import old_transform
 
 STEPS, SHIFT, BATCH, HIDDEN = 2000, 1000, 32, 64
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
@@ -77,7 +77,7 @@ def run(tx: optax.GradientTransformation, seed: jax.Array, shifted: bool, decide
     def stretch(carry: Any, first: jax.Array) -> Any:
         carry, _ = jax.lax.scan(step, carry, first + jnp.arange(EVERY))
         params, state = carry
-        used = samuel.jax.decision(state, params) if decides else params
+        used = old_transform.decision(state, params) if decides else params
         accuracy = jnp.mean(jnp.argmax(logits(used, x_test), -1) == label(y_test, first))
         return carry, accuracy
 
@@ -92,9 +92,9 @@ def main() -> None:
     seeds = jnp.arange(arguments.seeds)
     optimizers = {f"Adam, constant {rate:g}": optax.adam(rate) for rate in RATES}
     optimizers |= {
-        "samuel": samuel.jax.samuel("adam"),
-        "samuel, horizon known": samuel.jax.samuel("adam", horizon=STEPS),
-        "samuel, horizon known, parameters": samuel.jax.samuel("adam", horizon=STEPS, average=0.0),
+        "samuel": old_transform.samuel("adam"),
+        "samuel, horizon known": old_transform.samuel("adam", horizon=STEPS),
+        "samuel, horizon known, parameters": old_transform.samuel("adam", horizon=STEPS, average=0.0),
     }
     print(f"{'':34s} {'final accuracy':>15s} {'':4s} {'steps to 90 %':>14s}   per seed")
     rows = []

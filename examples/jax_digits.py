@@ -37,7 +37,7 @@ params = {
     "w2": jnp.asarray(random.normal(size=(64, 10)) * (2 / 64) ** 0.5, jnp.float32),
     "b2": jnp.zeros(10),
 }
-optimizer = samuel.jax.samuel("adam")  # the one line that differs; no learning rate
+optimizer = samuel.jax.samuel()  # the one line that differs; no learning rate
 state = optimizer.init(params)
 
 
@@ -56,7 +56,8 @@ for t in range(STEPS):
     chosen = random.integers(0, 1297, BATCH)
     params, state = step(params, state, pixels[chosen], names[labels[chosen]])
     if (t + 1) % 100 == 0 or t == STEPS // 2 + 24:
-        decided = samuel.jax.decision(state, params)  # an average of the parameters, with less noise
-        accuracy = (np.argmax(logits(decided, pixels[test]), -1) == names[labels[test]]).mean()
-        rate, shifts = float(samuel.jax.learning_rate(state)), int(samuel.jax.shifts(state))
-        print(f"step {t + 1:5d}   accuracy {accuracy:6.1%}   learning rate {rate:.4f}   shifts noticed {shifts}")
+        averaged = samuel.jax.averaged(state, params)  # an average of the parameters, with less noise
+        accuracy = (np.argmax(logits(averaged, pixels[test]), -1) == names[labels[test]]).mean()
+        matrices, others = samuel.jax.learning_rate(state)
+        rates = f"learning rates {matrices:.4f}, {others:.4f}"
+        print(f"step {t + 1:5d}   accuracy {accuracy:6.1%}   {rates}   shifts noticed {samuel.jax.shifts(state)}")

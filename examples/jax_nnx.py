@@ -33,7 +33,7 @@ class Network(nnx.Module):
 
 
 model = Network(nnx.Rngs(0))
-optimizer = nnx.Optimizer(model, samuel.jax.samuel("adam", horizon=STEPS, weight_decay=1e-2), wrt=nnx.Param)
+optimizer = nnx.Optimizer(model, samuel.jax.samuel(steps=STEPS, average=True), wrt=nnx.Param)
 
 
 @nnx.jit
@@ -45,23 +45,23 @@ def step(model, optimizer, x, y):
 
 
 # What is tested and used: the average of the parameters, and with it that of the batch statistics.
-decided = nnx.clone(model)
-decided.eval()
+averaged = nnx.clone(model)
+averaged.eval()
 
 
 @nnx.jit
-def follow(decided, model, optimizer):
+def follow(averaged, model, optimizer):
     pace = samuel.jax.pace(optimizer.opt_state)
-    new, average = (nnx.state(network, nnx.BatchStat) for network in (model, decided))
-    nnx.update(decided, optax.incremental_update(new, average, pace))
-    nnx.update(decided, samuel.jax.decision(optimizer.opt_state, nnx.state(model, nnx.Param)))
+    new, average = (nnx.state(network, nnx.BatchStat) for network in (model, averaged))
+    nnx.update(averaged, optax.incremental_update(new, average, pace))
+    nnx.update(averaged, samuel.jax.averaged(optimizer.opt_state, nnx.state(model, nnx.Param)))
 
 
 for t in range(STEPS):
     chosen = random.integers(0, 1297, BATCH)
     step(model, optimizer, jnp.asarray(pixels[chosen]), jnp.asarray(labels[chosen]))
-    follow(decided, model, optimizer)
+    follow(averaged, model, optimizer)
     if (t + 1) % 50 == 0:
-        accuracy = (np.argmax(decided(jnp.asarray(pixels[1297:])), -1) == labels[1297:]).mean()
-        rate = float(samuel.jax.learning_rate(optimizer.opt_state))
-        print(f"step {t + 1:5d}   accuracy {accuracy:6.1%}   learning rate {rate:.5f}")
+        accuracy = (np.argmax(averaged(jnp.asarray(pixels[1297:])), -1) == labels[1297:]).mean()
+        matrices, others = samuel.jax.learning_rate(optimizer.opt_state)
+        print(f"step {t + 1:5d}   accuracy {accuracy:6.1%}   learning rates {matrices:.5f}, {others:.5f}")

@@ -243,6 +243,22 @@ def speeds() -> str:
     return table(["time of a round, Adagrad's = 1", "by hand", "compiled"], lines)
 
 
+def scaling() -> str:
+    """What a step costs on many GPUs, on paper."""
+    head = ["", "GPUs", "MB sent for matrices", "by `fully_shard`", "forward, backward", "AdamW"]
+    head += ["SAMUEL: passes", "iterations", "exchange", "whole step over AdamW's"]
+    fields = ["megabytes_sent", "megabytes_sent_by_fully_shard", "forward_backward_ms", "adamw_ms"]
+    fields += ["passes_ms", "iterations_ms", "exchange_ms"]
+    lines = []
+    for network in load("scaling")["networks"]:
+        name = f"{network['network']}, {network['iterations_tflop']:.0f} TFLOP of iterations"
+        for row in network["steps"]:
+            cells = [f"{row[field]:,.0f}" if row[field] >= 100 else f"{row[field]:.2g}" for field in fields]
+            lines.append([name, str(row["gpus"]), *cells, f"{row['ratio']:.2f}"])
+            name = ""
+    return table(head, lines)
+
+
 def regret_growth(family: str, inside: str, lengths: Sequence[int]) -> str:
     """Worst regret on intervals of one family of streams of Table 1, and the power with which it grows."""
     found = load("table1")
@@ -317,6 +333,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **beside("claims").TABLES,
     "rivals_speed": speeds,
     "table1_changes": lambda: regret_growth("changes", "stretch", (64, 512)),
+    "scaling": scaling,
     "table1_calm": lambda: regret_growth("storms", "calm", (64, 1024)),
     "table1_sparse": lambda: regret_growth("sparse", "stretch", (128, 1024)),
     "conformal_price": lambda: conformal("conformal_electricity"),

@@ -6,6 +6,8 @@ dark page and paper.
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,16 +17,20 @@ from typing import Any
 import jinja2
 import numpy as np
 import plotly.graph_objects as go
-from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from samuel_lab.files import replace
+from samuel_lab.tables import single
 
 REFERENCE = {"color": "#8a8a8a", "dash": "dot", "width": 2}
 """How a line looks that belongs to nobody."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 CLEAR = "rgba(0,0,0,0)"
 FAINT = "rgba(138,138,138,0.55)"
+MANY = 7
+"""Of more lines than this only the few that matter are drawn at first."""
+REST = "rest"
+"""Whose line the band of the lines that are not drawn is."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +54,57 @@ class Drawing:
     half: bool = False
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart, whose it is, and the band around it.
+
+    Attributes:
+        name: whose line it is, the same in every figure.
+        label: what the key calls it.
+        family: under which heading a reader chooses it.
+        x: where its points are.
+        y: how high they are; nan leaves a gap.
+        style: colour, dash and width.
+        low: the lower edge of its band; None for no band.
+        high: the upper edge.
+        drawn: whether it is drawn at first. What is not is a part of the band of the rest until a reader chooses it.
+    """
+
+    name: str
+    label: str
+    family: str
+    x: np.ndarray
+    y: np.ndarray
+    style: dict[str, Any]
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    drawn: bool = True
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A line that a reader can choose to see: the attributes of `Line` that name it."""
+
+    name: str
+    label: str
+    family: str
+    drawn: bool
+
+
 def blank(x: str, y: str) -> go.Figure:
-    """A figure with named axes and nothing in it yet."""
+    """A figure with named axes and nothing in it yet; its key is made by the page."""
     figure = go.Figure()
     figure.update_layout(
         template="none",
-        height=430,
-        margin={"l": 16, "r": 16, "t": 36, "b": 16},
+        height=400,
+        margin={"l": 16, "r": 16, "t": 28, "b": 16},
         font={"family": FONT, "size": 13},
         paper_bgcolor=CLEAR,
         plot_bgcolor=CLEAR,
-        legend={"orientation": "h", "y": -0.17, "yanchor": "top", "x": 0.0, "bgcolor": CLEAR},
-        hovermode="x unified",
+        hovermode="closest",
         hoverlabel={"font": {"family": FONT, "size": 12}},
         dragmode="zoom",
-        showlegend=True,
+        showlegend=False,
     )
     figure.update_xaxes(title={"text": x, "standoff": 8}, zeroline=False, automargin=True)
     figure.update_yaxes(title={"text": y, "standoff": 8}, zeroline=False, automargin=True)
@@ -77,29 +119,148 @@ def line(
     style: dict[str, Any],
     *,
     markers: bool = False,
+    height: str = ".4~g",
     **more: Any,
 ) -> None:
-    """Add a line to a figure; `more` goes to plotly as it is."""
+    """Add a line to a figure; `height` is how a reader is told its values, `more` goes to plotly as it is."""
     settings: dict[str, Any] = {
         "name": label,
         "mode": "lines+markers" if markers else "lines",
         "line": style,
         "marker": {"size": 6},
-        "hovertemplate": "%{y:.4~g}",
+        "hovertemplate": (
+            f"<b>%{{fullData.name}}</b><br>%{{xaxis.title.text}} %{{x:.6~g}}: %{{y:{height}}}<extra></extra>"
+        ),
         **more,
     }
-    most = float(np.finfo(np.float32).max)
-    heights = np.clip(np.asarray(y, dtype=float), -most, most).astype(np.float32)
-    figure.add_trace(go.Scatter(x=np.asarray(x, dtype=np.float32), y=heights, **settings))
+    figure.add_trace(go.Scatter(x=np.asarray(x, dtype=np.float32), y=single(np.asarray(y, dtype=float)), **settings))
 
 
-def heat_map(at: np.ndarray, rows: list[str], values: np.ndarray, x: str, y: str, end: float) -> go.Figure:
+def curves(
+    figure: go.Figure, lines: Sequence[Line], *, markers: bool = False, height: str = ".4~g", band: bool = True
+) -> None:
+    """Add lines, the first on top: the few that matter, and below them the rest as a band from lowest to highest.
+
+    >>> import numpy as np
+    >>> x = np.arange(3)
+    >>> figure = blank("round", "loss")
+    >>> curves(figure, [Line(f"{n}", f"{n}", "", x, x + n, {"color": "#000000"}, drawn=n == 0) for n in range(3)])
+    >>> [(trace.name, trace.visible) for trace in figure.data]
+    [('2 others, lowest to highest', None), ('2', False), ('1', False), ('0', None)]
+    """
+    rest = [line for line in lines if not line.drawn]
+    if band and len(rest) > 1:
+        x, low, high = _envelope(rest)
+        meta = {"line": REST, "family": ""}
+        _band(figure, x, low, high, "rgba(138,138,138,0.28)", name=f"{len(rest)} others, lowest to highest", meta=meta)
+    for one in reversed(lines):
+        if one.low is not None and one.high is not None:
+            colour = _clear(one.style["color"], 0.14)
+            meta = {"line": one.name, "family": one.family}
+            _band(figure, one.x, one.low, one.high, colour, meta=meta, visible=_visible(one), showlegend=False)
+    for one in reversed(lines):
+        line(
+            figure,
+            one.x,
+            one.y,
+            one.label,
+            one.style,
+            markers=markers,
+            height=height,
+            visible=_visible(one),
+            meta={"line": one.name, "family": one.family},
+        )
+
+
+def the_rest(lines: Sequence[Line]) -> str:
+    """A sentence about the lines that are not drawn at first; nothing where all are."""
+    rest = sum(not line.drawn for line in lines)
+    return f" Drawn are SAMUEL and the best of every family; the grey band holds the other {rest}." if rest > 1 else ""
+
+
+def zoom(figure: go.Figure, lines: Sequence[Line], lower: float, upper: float) -> str:
+    """Begin and end the y axis where the drawn lines part, and say so; a double click shows everything.
+
+    Args:
+        figure: what `lines` were added to, its y axis logarithmic already if it should be.
+        lines: its lines.
+        lower: the share of every drawn line that may lie below the axis.
+        upper: the share of it that may lie above.
+    """
+    layout: Any = figure.layout
+    logarithmic = layout.yaxis.type == "log"
+    spans, seen = [], []
+    for one in lines:
+        heights = _heights(one, logarithmic)
+        if len(heights):
+            seen += [heights.min(), heights.max()]
+            if one.drawn:
+                spans.append(np.quantile(heights, [lower, 1 - upper]))
+    if not spans:
+        return ""
+    low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+    whole = max(seen) - min(seen)
+    if high - low > 0.75 * whole or high == low:
+        return ""
+    margin = 0.08 * (high - low)
+    figure.update_yaxes(range=[float(low - margin), float(high + margin)])
+    return " The axis shows where the lines part; click twice for all of it."
+
+
+def _heights(one: Line, logarithmic: bool) -> np.ndarray:
+    """The heights of a line at even distances, whatever its points' are."""
+    known = np.isfinite(one.y) & ((one.y > 0) | (not logarithmic))
+    if not known.any():
+        return np.zeros(0)
+    x, y = one.x[known], np.log10(one.y[known]) if logarithmic else one.y[known]
+    return np.interp(np.linspace(x[0], x[-1], 200), x, y)
+
+
+def _visible(one: Line) -> bool | None:
+    return None if one.drawn else False
+
+
+def _envelope(lines: Sequence[Line]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """From the lowest to the highest of some lines, wherever one of them has a point."""
+    found: dict[float, list[float]] = {}
+    for one in lines:
+        for x, y in zip(one.x.tolist(), one.y.tolist(), strict=True):
+            if np.isfinite(y):
+                found.setdefault(x, []).append(y)
+    places = sorted(found)
+    return np.array(places), np.array([min(found[x]) for x in places]), np.array([max(found[x]) for x in places])
+
+
+def _band(figure: go.Figure, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, **more: Any) -> None:
+    known = np.isfinite(low) & np.isfinite(high)
+    if np.allclose(low[known], high[known], rtol=1e-5, atol=0.0):
+        return  # seeds that agree, such as on a schedule, need no band
+    figure.add_trace(
+        go.Scatter(
+            x=np.concatenate([x[known], x[known][::-1]]).astype(np.float32),
+            y=single(np.concatenate([high[known], low[known][::-1]])),
+            fill="toself",
+            fillcolor=colour,
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+            **more,
+        )
+    )
+
+
+def _clear(colour: str, opacity: float) -> str:
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
+
+
+def heat_map(at: np.ndarray, rows: Sequence[str], shares: np.ndarray, x: str, y: str, end: float) -> go.Figure:
     """How shares of one are spread over named rows, from the start of a run to its end.
 
     Args:
         at: where on the x axis each column belongs.
         rows: the names of the rows, from below.
-        values: shape (rows, columns).
+        shares: shape (rows, columns).
         x: the title of the x axis.
         y: what a row is.
         end: where the x axis ends.
@@ -108,41 +269,49 @@ def heat_map(at: np.ndarray, rows: list[str], values: np.ndarray, x: str, y: str
     figure.add_trace(
         go.Heatmap(
             x=at.astype(np.float32),
-            y=rows,
-            z=values.astype(np.float32),
+            y=list(rows),
+            z=shares.astype(np.float32),
             zmin=0.0,
-            zmax=brightest(values),
+            zmax=brightest(shares),
             colorscale="Cividis",
-            colorbar={
-                "orientation": "h",
-                "thickness": 10,
-                "len": 0.6,
-                "x": 1.0,
-                "xanchor": "right",
-                "y": 1.02,
-                "yanchor": "bottom",
-                "tickformat": ".0%",
-                "nticks": 5,
-                "ticks": "",
-                "outlinewidth": 0,
-            },
+            colorbar=COLOUR_BAR | {"tickformat": ".0%"},
             hovertemplate=f"{x} %{{x:.6~g}}<br>{y} %{{y}}<br>weight %{{z:.1%}}<extra></extra>",
         )
     )
-    figure.update_layout(hovermode="closest", height=360)
+    figure.update_layout(height=360)
     figure.update_yaxes(type="category", showgrid=False)
     figure.update_xaxes(showgrid=False, range=[0, end])
     return figure
 
 
-def brightest(values: np.ndarray) -> float:
+def brightest(shares: np.ndarray) -> float:
     """The share at which the colours end, so that a few rounds with one heavy row do not darken the rest."""
-    return float(np.percentile(values.max(axis=0), 95))
+    return float(np.percentile(shares.max(axis=0), 95))
 
 
-def brightness(values: np.ndarray) -> str:
-    """A sentence about where the colours of a heat map end."""
-    return f"The brightest colour stands for {brightest(values):.0%} and more."
+def brightness(shares: np.ndarray) -> str:
+    """A sentence about where the colours of a heat map end; nothing where they end at the largest share.
+
+    >>> brightness(np.array([[0.2, 0.6], [0.8, 0.4]])), brightness(np.array([[0.0, 0.0], [1.0, 1.0]]))
+    (' The brightest colour stands for 79% and more.', '')
+    """
+    top = brightest(shares)
+    return f" The brightest colour stands for {top:.0%} and more." if f"{top:.0%}" != f"{shares.max():.0%}" else ""
+
+
+COLOUR_BAR: dict[str, Any] = {
+    "orientation": "h",
+    "thickness": 10,
+    "len": 0.6,
+    "x": 1.0,
+    "xanchor": "right",
+    "y": 1.02,
+    "yanchor": "bottom",
+    "nticks": 5,
+    "ticks": "",
+    "outlinewidth": 0,
+}
+"""The key to the colours of a heat map, above it."""
 
 
 def mark(figure: go.Figure, places: Iterable[float], end: float) -> None:
@@ -189,18 +358,22 @@ def page(template: str, drawings: Iterable[Drawing], **values: Any) -> str:
         **values: what the template shows.
     """
     specs = ",".join(f'["{drawing.name}",{drawing.figure.to_json()}]' for drawing in drawings)
-    return _templates().get_template(template).render(plotly=plotly(), figures=script(f"[{specs}]"), **values)
+    return _templates().get_template(template).render(plotly=plotly(), figures=packed(f"[{specs}]"), **values)
 
 
 @cache
-def plotly() -> Markup:
-    """The library that draws the figures, to stand inside a page."""
-    return script(get_plotlyjs())
+def plotly() -> str:
+    """The library that draws the figures, packed to stand inside a page."""
+    return packed(get_plotlyjs())
 
 
-def script(text: str) -> Markup:
-    """Text that may stand inside a script element: nothing in it may look like the element's end."""
-    return Markup(text.replace("</", "<\\/").replace("<!--", "<\\!--"))
+def packed(text: str) -> str:
+    """Text that takes a third of the room, in letters that may stand anywhere in a page.
+
+    >>> zlib.decompress(base64.b64decode(packed("figures")))
+    b'figures'
+    """
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def save(path: Path, text: str) -> None:

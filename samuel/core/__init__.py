@@ -1,17 +1,17 @@
-"""The algorithm, once: pure functions over arrays of any array-API library.
+"""The formulas of SAMUEL: pure functions over arrays of any array-API library.
 
-A round of SAMUEL is: combine the experts into a decision, take feedback, turn it into gains, judge the experts,
-let each take its step, restart the slots whose block has ended.
+A round of SAMUEL: combine the experts into a decision, receive feedback, turn it into gains, update the weights, let
+every expert take its step, and restart the blocks that have ended.
 
-    cover        which stretches of time get experts of their own
-    feedback     what a round tells, and the gains that follow
+    cover        which intervals get experts of their own
+    feedback     what a round reveals, and the gains that follow
     weights      multiplicative weights with many step sizes
     combine      one decision from many experts
-    certificate  how far the decision can be behind any expert
-    rate_search  the learning rate of a network: all candidates of a block for two products with the gradient
-    shift        a detector of shifts of the data
+    certificate  an upper bound on the regret against any expert
+    rate_search  the learning rate of a network: all candidates of a block for two dot products
+    shift        a detector of shifts in the data
     tail_average the running average over the last part of a run
-    rule         the three put together, for the drop-ins
+    rule         search, detector and average combined, for the drop-ins
     rays         all learning rates of a block for two products with the gradient: for networks
     rules        ready sets of options for them
 """

@@ -1,7 +1,7 @@
-"""The few things the array-API standard leaves out: control flow and shape helpers.
+"""Helpers that the array-API standard leaves out: control flow and shapes.
 
-Every formula of the package is written once and runs on NumPy arrays, on JAX arrays (also while they are
-traced by `jit`, `scan` or `vmap`) and on torch tensors. What differs between the three is collected here.
+Every formula of the package is written once and runs on NumPy arrays, on JAX arrays (also under `jit`, `scan` and
+`vmap`) and on torch tensors. The differences between the three are handled here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = Any
 
 
 def namespace(array: Array) -> Any:
-    """The array-API functions that fit an array: `xp = namespace(x)`, then `xp.sum(x)`.
+    """The array-API namespace of an array: `xp = namespace(x)`, then `xp.sum(x)`.
 
     >>> import numpy as np
     >>> namespace(np.zeros(3)).__name__
@@ -30,13 +30,13 @@ def namespace(array: Array) -> Any:
 
 
 def is_traced(array: Array) -> bool:
-    """Whether the values of an array are unknown now because JAX is compiling the code that uses it."""
+    """Whether an array is a JAX tracer, so that its values are not known yet."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(array, jax.core.Tracer)
 
 
 def is_deferred(array: Array) -> bool:
-    """Whether the values of an array are unknown now, or asking for them would make us wait for a device.
+    """Whether reading the values of an array is impossible (JAX tracing) or would wait for a device.
 
     >>> import numpy as np
     >>> is_deferred(np.ones(2))
@@ -51,10 +51,10 @@ def is_deferred(array: Array) -> bool:
 
 
 def where_needed(needed: Array, repair: Callable[..., Any], *operands: Any) -> Any:
-    """`repair(*operands)`, skipped where nothing needs it.
+    """`repair(*operands)` where `needed` is true anywhere, else the operands unchanged.
 
-    `repair` must return its operands unchanged wherever `needed` is false, because it serves all streams as soon
-    as one of them needs it. A plain branch; under tracing a compiled one.
+    `repair` must return its operands unchanged wherever `needed` is false, because it runs for all streams as soon as
+    one of them needs it. A Python branch; under tracing `lax.cond`. `needed` is an array or a truth value.
 
     >>> import numpy as np
     >>> where_needed(np.array([False]), lambda x: x / 0, 1.0)
@@ -65,15 +65,13 @@ def where_needed(needed: Array, repair: Callable[..., Any], *operands: Any) -> A
 
         untouched = operands[0] if len(operands) == 1 else operands
         return jax.lax.cond(needed.any(), lambda: repair(*operands), lambda: untouched)
-    if needed.any():
+    if needed is True or (needed is not False and needed.any()):
         return repair(*operands)
     return operands[0] if len(operands) == 1 else operands
 
 
 def iterate(step: Callable[[Any], Any], carry: Any, times: int, done: Callable[[Any], Array]) -> Any:
-    """Apply `step` to `carry` until `done(carry)` is true everywhere, at most `times` times.
-
-    A compiled loop under tracing, a plain one otherwise. `carry` is a tuple of arrays.
+    """Apply `step` to the tuple of arrays `carry` until `done(carry)` is true everywhere, at most `times` times.
 
     >>> import numpy as np
     >>> iterate(lambda c: (c[0] / 2,), (np.array([8.0]),), times=9, done=lambda c: c[0] <= 1)
@@ -106,14 +104,14 @@ def along_slots(mask: Array, array: Array, batch_axes: int) -> Array:
 
 
 def peak(array: Array) -> Array:
-    """The largest entry along the last two axes; nan if there is one."""
+    """The maximum over the last two axes; NaN if any entry is NaN."""
     if type(array) is np.ndarray:
         return array.max((-2, -1))
     return namespace(array).max(array, axis=(-2, -1))
 
 
 def at_least(array: Array, low: float) -> Array:
-    """An array with what is below a number raised to it.
+    """The elementwise maximum of an array and a number.
 
     >>> import numpy as np
     >>> at_least(np.array([-1.0, 1.0]), 0.0)
@@ -122,12 +120,12 @@ def at_least(array: Array, low: float) -> Array:
     if isinstance(array, np.ndarray | np.generic):
         return np.maximum(array, low)
     xp = namespace(array)
-    # What torch has on a device must not be met by a number that first has to go there.
+    # torch: a Python number would be copied to the device first; `clamp` takes it as an argument.
     return array.clamp(min=low) if xp.__name__.endswith("torch") else xp.maximum(array, low)
 
 
 def at_most(array: Array, high: float) -> Array:
-    """An array with what is above a number lowered to it."""
+    """The elementwise minimum of an array and a number."""
     return -at_least(-array, -high)
 
 
@@ -136,7 +134,7 @@ def inner(points: Array, vector: Array) -> Array:
     if type(points) is np.ndarray:
         return np.vecdot(points, vector[..., None, None, :])
     *batch, m, n, dim = points.shape
-    # As a product of a matrix and a column: one pass over the points.
+    # As a matrix-vector product: one pass over the points.
     return matmul(points.reshape((*batch, m * n, dim)), vector[..., None]).reshape((*batch, m, n))
 
 
@@ -161,13 +159,13 @@ def beside(table: np.ndarray, like: Array) -> Array:
         return table
     xp = namespace(like)
     if xp.__name__.startswith("jax"):
-        # A copy: of an array that cannot change JAX remembers what it made of it, in 64 bits where those were on.
+        # A copy: JAX caches the conversion of a read-only array, in 64 bits if those were enabled then.
         return xp.asarray(table.copy())
     return _on_device(table, like, None)
 
 
 def flag(value: Any, like: Array) -> Array:
-    """A truth value as an array of the library and device of another; arrays are left as they are.
+    """A truth value as an array of the library and device of another; arrays are returned unchanged.
 
     >>> import numpy as np
     >>> flag(True, np.zeros(3))
@@ -177,14 +175,14 @@ def flag(value: Any, like: Array) -> Array:
 
 
 _tables: dict[Any, Any] = {}
-"""Tables that torch has on a device: copying one there again would make the host wait for the device."""
+"""Cache of tables on torch devices: copying one again would synchronise host and device."""
 
 
 def _on_device(table: np.ndarray, like: Array, dtype: Any) -> Array:
     import torch
 
-    if like.device.type == "cpu" or type(like) is not torch.Tensor:  # or one that only stands for a tensor
-        # A copy, because torch does not take what is not to be written.
+    if like.device.type == "cpu" or type(like) is not torch.Tensor:  # or a fake tensor
+        # A copy: torch warns about read-only arrays.
         return torch.asarray(table.copy(), dtype=dtype, device=like.device)
     key = (table.tobytes(), table.dtype, table.shape, dtype, like.device)
     if key not in _tables:
@@ -193,10 +191,10 @@ def _on_device(table: np.ndarray, like: Array, dtype: Any) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """Matrix product in full precision: an accelerator may otherwise round weights to a few digits."""
+    """Matrix product in full precision: accelerators may otherwise compute in TF32 or bfloat16."""
     if type(a) is np.ndarray:
         if a.dtype == np.float32:
-            # BLAS may look at numbers beyond the end of a short row, and warn of what it finds there.
+            # BLAS may read beyond the end of a short row and raise floating-point warnings for it.
             with np.errstate(invalid="ignore"):
                 return np.matmul(a, b)
         return np.matmul(a, b)

@@ -1,4 +1,4 @@
-"""The certificate: how far a decision can be behind any expert, computed from the run itself.
+"""The certificate: an upper bound on the regret against any expert, computed from the run itself.
 
 For an expert `e` on a block that started in round `a`, on any prefix `[a, t]` of the block and for any rate
 alive since `a`, `log(1 + z) >= z - z^2` (for `z >= -1/2`) and `v_t(e, q) <= V_t` give
@@ -6,10 +6,9 @@ alive since `a`, `log(1 + z) >= z - z^2` (for `z >= -1/2`) and `v_t(e, q) <= V_t
     sum r(e)  <=  (L_t - log pi(e)) / eta_q  +  eta_q sum r'(e)^2  +  sum (r(e) - r'(e)),
 
 where `L_t = log V_t` is the logarithm of the sum of `v` over all pairs ever started, and `r'` the gain that was
-used (the gain itself, unless the scale was found out or had to double in that round). Nothing is assumed: not
-convexity, not even that the decision was made by these weights. If the decision is the average and feedback is
-linear (or full, on convex losses), then `L_t <= log C_t`, with `C_t` the sum of the priors of all pairs started:
-that is the theorem.
+used (the gain itself, unless the scale was set or doubled in that round). Nothing is assumed: not convexity, not even
+that the decision was made with these weights. If the decision is the average and feedback is linear (or full, on convex
+losses), then `L_t <= log C_t`, with `C_t` the sum of the priors of all pairs started: that is the theorem.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from samuel.core.weights import Weights, log_values
 
 
 def gain_bound(log_total: Array, log_prior: Array, rates: Array, square: Array, slack: Array) -> Array:
-    """The largest total gain an expert can have had, by the best of the rates (last axis).
+    """Upper bound on an expert's total gain, by the best of the step sizes (last axis).
 
     Args:
         log_total: `L_t` (measured), or `log C_t` (the theorem's); like `log_prior`, to be broadcast against `rates`.
         log_prior: `log pi(e)`, or the logarithm of what each pair was born with.
-        rates: `eta_q`, shape `(..., Q)`; nan for a rate that was not alive all the time.
+        rates: `eta_q`, shape `(..., Q)`; NaN for one that did not exist throughout.
         square: `sum r'(e)^2`.
         slack: `sum (r(e) - r'(e))`.
 
@@ -45,48 +44,58 @@ def gain_bound(log_total: Array, log_prior: Array, rates: Array, square: Array, 
     return xp.min(xp.where(usable, bounds, math.inf), axis=-1) + slack
 
 
-def rates_alive(bound_then: Array, bound_now: Array, Q: int) -> Array:
-    """The rates that were alive all the way from one bound on the gains to another; nan for the others.
+def rates_alive(bound_then: Array, highest: Array, Q: int, lowest: Array | None = None) -> Array:
+    """The step sizes that existed from one bound on the gains on, under all bounds since; NaN for the others.
+
+    Args:
+        bound_then: the first bound.
+        highest: the highest since.
+        Q: how many step sizes there are at a time.
+        lowest: the lowest since; the first, if it never fell.
 
     >>> import numpy as np
     >>> rates_alive(np.array(1.0), np.array(2.0), Q=3)
     array([  nan, 0.25 , 0.125])
+    >>> rates_alive(np.array(1.0), np.array(1.0), Q=3, lowest=np.array(0.5))
+    array([0.5 , 0.25,  nan])
     """
     xp = namespace(bound_then)
     bound_then = bound_then[..., None]
     rates = constant(0.5 ** np.arange(1, Q + 1), bound_then) / xp.where(bound_then > 0, bound_then, 1.0)
-    fits = (rates * bound_now[..., None] < 0.75) & (bound_then > 0)  # powers of two apart: 1/2 fits, 1 does not
+    fits = (rates * highest[..., None] < 0.75) & (bound_then > 0)  # powers of two apart: 1/2 fits, 1 does not
+    if lowest is not None:
+        fits &= rates * lowest[..., None] > 0.75 * 2.0**-Q
     return xp.where(fits, rates, math.nan)
 
 
 class Ledger(NamedTuple):
-    """Running sums over each expert's present block, of which the certificate is made.
+    """Running sums over each expert's current block, from which the certificate is computed.
 
-    For a run that keeps no record: an optimizer that trains a network carries a ledger in its state. Where a record is
-    kept, the same sums are differences of running sums over it.
+    For runs without a record, such as an optimizer that trains a network and carries a ledger in its state. With a
+    record, the same sums are differences of cumulative sums.
     """
 
     gain: Array
     """`sum r(e)`, shape `(..., slots, experts)`."""
     used: Array
-    """`sum r'(e)`, of the gains that the weights were updated with."""
+    """`sum r'(e)`, the gains that the weights were updated with."""
     square: Array
     """`sum r'(e)^2`."""
     log_birth: Array
     """`log v` of every pair when its block began, `(..., slots, experts, Q)`; for a fresh newborn, `log pi`."""
     bound: Array
-    """Bound on the gains at the block's start, or the first that was known since; shape `(..., slots)`."""
+    """Bound on the gains at the block's start, or the first known after it; shape `(..., slots)`."""
 
 
 def open_ledger(weights: Weights) -> Ledger:
-    """An empty ledger for experts that are born with these weights."""
+    """An empty ledger for experts that start with these weights."""
     xp = namespace(weights.value)
     zero = xp.zeros_like(weights.weight)
     return Ledger(zero, zero, zero, log_values(weights), weights.bound[..., None] + zero[..., 0])
 
 
 def enter(ledger: Ledger, gains: Array, used_gains: Array, bound: Array) -> Ledger:
-    """Enter one round: its gains, those the weights were updated with, and the bound on gains it began with."""
+    """Add one round: its gains, those the weights were updated with, and the bound on gains before it."""
     xp = namespace(gains)
     known = xp.where(ledger.bound > 0, ledger.bound, bound[..., None])
     return ledger._replace(
@@ -98,7 +107,7 @@ def enter(ledger: Ledger, gains: Array, used_gains: Array, bound: Array) -> Ledg
 
 
 def turn_page(ledger: Ledger, starts: Array, weights: Weights) -> Ledger:
-    """Start the sums of the marked slots anew, for experts that are born with these weights."""
+    """Reset the sums of the marked slots, for experts that start with these weights."""
     xp = namespace(ledger.gain)
     starts = xp.asarray(starts)
     fresh = open_ledger(weights)
@@ -111,13 +120,13 @@ def turn_page(ledger: Ledger, starts: Array, weights: Weights) -> Ledger:
 
 
 def running_bound(ledger: Ledger, log_total: Array, bound: Array, unit: Array | float = 1.0) -> Array:
-    """How far the decisions of each expert's running block can be behind that expert, at most.
+    """Upper bound on the regret of the decisions against each expert of the running blocks.
 
     Args:
         ledger: the sums of the running blocks.
         log_total: `L` after the last round entered.
-        bound: the bound on gains that the last round entered began with.
-        unit: what the used gains are measured in, for a rule that divides them by a scale of its own.
+        bound: the bound on gains before the last round entered.
+        unit: unit of the used gains, for a rule that divides gains by a scale.
 
     >>> import numpy as np
     >>> from samuel.core import weights as mw
@@ -132,5 +141,5 @@ def running_bound(ledger: Ledger, log_total: Array, bound: Array, unit: Array | 
     rates = rates_alive(ledger.bound, bound[..., None], ledger.log_birth.shape[-1])[..., None, :]
     rates = rates + xp.zeros_like(ledger.log_birth)
     bounds = gain_bound(log_total[..., None, None, None], ledger.log_birth, rates, ledger.square, -ledger.used)
-    # No scale known since the block began: no weight has moved, and the gains themselves are all there is.
+    # No scale known since the block began: no weight has moved, so the gains themselves are the bound.
     return ledger.gain + xp.where((ledger.bound > 0)[..., None], unit * bounds, 0.0)

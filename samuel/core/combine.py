@@ -1,4 +1,4 @@
-"""Combining experts into one decision: their average, a random one, or the best.
+"""Combine experts into one decision: their average, a random one, or the best.
 
 Points have the shape `(..., slots, experts, d)`, the weights `p` of the experts `(..., slots, experts)`.
 """
@@ -20,13 +20,13 @@ def average(points: Array, p: Array) -> Array:
     array([3., 2.])
     """
     *batch, slots, experts, dim = points.shape
-    # As a product of a row and a matrix: one pass, no array of all the weighted points.
+    # As a vector-matrix product: one pass, without an array of all weighted points.
     row = p.reshape((*batch, 1, slots * experts))
     return matmul(row, points.reshape((*batch, slots * experts, dim)))[..., 0, :]
 
 
 def best(points: Array, p: Array) -> Array:
-    """The point of the expert with the largest weight; the first of those that are equal but for rounding.
+    """The point of the expert with the largest weight; the first among ties up to rounding.
 
     >>> import numpy as np
     >>> best(np.array([[[0.0, 2.0], [4.0, 2.0]]]), np.array([[0.25, 0.75]]))
@@ -44,7 +44,7 @@ def sample(points: Array, p: Array, chance: Array) -> Array:
     Args:
         points: the experts' points.
         p: their weights.
-        chance: numbers drawn uniformly from [0, 1), one per stream, shape `(...)`: see `uniform`.
+        chance: uniform random numbers in [0, 1), one per stream, shape `(...)`: see `uniform`.
 
     >>> import numpy as np
     >>> points, p = np.array([[[0.0, 2.0], [4.0, 2.0]]]), np.array([[0.25, 0.75]])
@@ -55,18 +55,18 @@ def sample(points: Array, p: Array, chance: Array) -> Array:
 
 
 def draw(p: Array, chance: Array) -> Array:
-    """The place, counted along slots and experts, of an expert drawn by `p`; never one of weight 0."""
+    """The flat index, over slots and experts, of an expert drawn by `p`; never one of weight 0."""
     xp = namespace(p)
     flat = _flat(p)
     passed = xp.cumulative_sum(flat, axis=-1) <= chance[..., None]
-    # Rounding may leave the last sum below the number drawn: stay at the last expert that has any weight.
+    # The last cumulative sum may round to below the number drawn: then take the last expert with a positive weight.
     places = beside(np.arange(flat.shape[-1]), flat)
     last = xp.max(xp.where(flat > 0, places, xp.zeros_like(places)), axis=-1)
     return xp.minimum(xp.sum(xp.astype(passed, places.dtype), axis=-1), last)
 
 
 def pick(points: Array, place: Array) -> Array:
-    """The point at a place counted along slots and experts, one per stream."""
+    """The point at a flat index over slots and experts, one per stream."""
     xp = namespace(points)
     flat = xp.reshape(points, (*points.shape[:-3], -1, points.shape[-1]))
     chosen = place[..., None] == beside(np.arange(flat.shape[-2]), flat)
@@ -74,21 +74,21 @@ def pick(points: Array, place: Array) -> Array:
 
 
 def usable(points: Array) -> Array:
-    """Which coordinates are finite, and small enough that a loss there still is: an expert beyond has diverged."""
+    """Which coordinates are finite and small enough for a finite loss; an expert beyond has diverged."""
     return abs(points) < farthest(points)
 
 
 def farthest(points: Array) -> float:
-    """How far from 0 a coordinate may be: the square of that, and some more, is still a number."""
+    """Largest absolute coordinate: its square, with some margin, does not overflow."""
     return 1e140 if points.dtype.itemsize == 8 else 1e15
 
 
 def uniform(random: Any, like: Array) -> Array:
-    """Numbers drawn from [0, 1), one per stream of `like` (an array of the shape of `p`).
+    """Uniform random numbers in [0, 1), one per stream of `like` (an array of the shape of `p`).
 
     Args:
         random: a NumPy `Generator`, a torch `Generator`, or a JAX key.
-        like: decides the library, the dtype and the number of streams.
+        like: determines the library, the dtype and the number of streams.
 
     >>> import numpy as np
     >>> uniform(np.random.default_rng(0), like=np.ones((3, 2, 2)) / 4).shape

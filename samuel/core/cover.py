@@ -1,13 +1,13 @@
-"""Covers: which stretches of time get experts of their own.
+"""Covers: which intervals get experts of their own.
 
 A cover cuts time into blocks, on several levels at once. One *slot* per level holds the block that is running
 now, so that the state of an algorithm has a fixed shape: a slot *restarts* when its block ends. `t` counts the
 rounds completed so far, so the decision for round `t` (numbered from 0) is made when `t` rounds are complete.
 
     geometric  level k: blocks of n_0 2^k rounds from the start            needs the horizon (the paper's cover)
-    anytime    level k opens when t reaches n_0 2^k, level 0 at once       needs nothing
+    anytime    level k opens when t reaches n_0 2^k, level 0 at once       needs no horizon
     fixed      one level of blocks of n_0 rounds
-    chosen     one level whose blocks start at the rounds you name
+    chosen     one level whose blocks start at given rounds
     watched    one block for the whole run, and short ones that watch it   for networks: see `samuel.core.rays`
     all        a block from every round on: Theta(t) work, for short runs
     pruned     the same, but most of them end early, so that about 2 log2(t) run at once
@@ -29,9 +29,9 @@ from samuel.core.arrays import Array, beside, namespace
 
 
 class Tile(NamedTuple):
-    """A stretch `first..last` (both included) that one block of a cover serves from that block's start on.
+    """An interval `first..last` (both included) that begins with a block of a cover and lies inside it.
 
-    `slot` is None for rounds that no block starts at: there only the trivial bound holds.
+    `slot` is None for rounds before the first block: there only the trivial bound holds.
     """
 
     slot: int | None
@@ -41,11 +41,11 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Cover(ABC):
-    """Which blocks of time have experts of their own. See `Anytime` for the one to start with."""
+    """A set of blocks of rounds with experts of their own. Start with `Anytime`."""
 
     @abstractmethod
     def slots(self, rounds: int) -> int:
-        """How many slots are needed to run that many rounds, and to decide once they are complete."""
+        """Number of slots needed for that many rounds and the decision after them."""
 
     @abstractmethod
     def starts(self, t: Array, slots: int) -> Array:
@@ -68,19 +68,19 @@ class Cover(ABC):
 
     @property
     def limit(self) -> int | None:
-        """The number of rounds this cover is made for; None where it can go on for ever."""
+        """The largest number of rounds; None for no limit."""
         return None
 
     @property
     def rhythm(self) -> int:
-        """Blocks start only when this divides `t`: the rounds between are quiet."""
+        """Blocks start only at rounds `t` divisible by this."""
         return 1
 
     def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
-        """Which part of each slot's block is still ahead when `t` rounds are complete: 1 at its start, then falling.
+        """Remaining fraction of each slot's block when `t` rounds are complete: 1 at its start, then falling.
 
-        1 throughout for a block that has no end, unless `horizon` says when the run ends. Shape `(slots,)`, of the
-        library of `t`.
+        Always 1 for a block without an end, unless `horizon` gives the end of the run. Shape `(slots,)`, in the library
+        of `t`.
 
         >>> Fixed(every=4).ahead(3, 1)
         array([0.25])
@@ -97,10 +97,10 @@ class Cover(ABC):
         return [int(slot) for slot in np.flatnonzero(begun)]
 
     def tile(self, first: int, last: int) -> Iterator[Tile]:
-        """Cut the rounds `first..last` into few stretches that a block serves from its own start on.
+        """Tile the rounds `first..last` with few intervals, each a block or the beginning of one.
 
-        Greedy: from the left, the longest block that starts there; the last one may be cut short. Rounds
-        before the first start come as tiles of their own with no slot.
+        Greedy: from the left, the longest block that starts there; the last one may be truncated. Rounds before the
+        first start are tiles without a slot.
 
         >>> [tuple(tile) for tile in Anytime(shortest=1).tile(3, 11)]
         [(0, 3, 3), (2, 4, 7), (3, 8, 11)]
@@ -189,10 +189,10 @@ class Anytime(_Levels):
     """Doubling blocks with no horizon: a level joins when there is enough past to fill one of its blocks.
 
     Attributes:
-        shortest: rounds in the shortest block, `n_0`. 1 certifies every interval to its first round; a
-            handful saves work and is often better in practice, at the price of a trivial bound on up to
-            `n_0 - 1` rounds of an interval that starts off the grid.
-        levels: how many levels at most; the longest blocks then repeat for ever. By default there is no end.
+        shortest: rounds in the shortest block, `n_0`. 1 certifies every interval from its first round; a larger one
+            saves work and is often better in practice, at the price of a trivial bound on up to `n_0 - 1` rounds of an
+            interval that starts off the grid.
+        levels: how many levels at most; the longest blocks then repeat. Unlimited by default.
 
     >>> cover = Anytime(shortest=1)
     >>> [cover.slots(rounds) for rounds in (1, 2, 3, 4, 5, 1000, 1_000_000)]
@@ -227,7 +227,7 @@ class Anytime(_Levels):
 
 @dataclass(frozen=True)
 class Fixed(_Levels):
-    """One level: everything restarts every so many rounds.
+    """One level of blocks of equal length.
 
     >>> [t for t in range(10) if Fixed(every=4).starts_at(t)]
     [0, 4, 8]
@@ -255,7 +255,7 @@ class Fixed(_Levels):
 
 @dataclass(frozen=True)
 class Chosen(Cover):
-    """One level whose blocks start at round 0 and at the rounds you name (the paper's transition points).
+    """One level whose blocks start at round 0 and at given rounds (the paper's transition points).
 
     >>> [t for t in range(10) if Chosen((3, 7)).starts_at(t)]
     [0, 3, 7]
@@ -269,7 +269,7 @@ class Chosen(Cover):
         except TypeError:
             raise ValueError(f"rounds must be a list of rounds, got {self.rounds!r}") from None
         for round in rounds:
-            if round != 0:  # there a block starts anyway
+            if round != 0:  # a block starts at 0 in any case
                 _positive("a restart round", round)
         rounds = tuple(int(round) for round in rounds)
         object.__setattr__(self, "rounds", tuple(sorted({0, *rounds})))
@@ -289,7 +289,7 @@ class Chosen(Cover):
     def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
         begun = beside(np.asarray(self.rounds), t) <= t
         xp = namespace(begun)
-        here = xp.sum(begun)[None] - 1  # the place of the block that runs now
+        here = xp.sum(begun)[None] - 1  # index of the current block
         firsts = np.asarray(self.rounds)
         last = _FOREVER if horizon is None else max(1, horizon - firsts[-1])
         lengths = np.append(np.diff(firsts), last).astype(float)
@@ -344,13 +344,13 @@ class Watched(Cover):
 
 @dataclass(frozen=True)
 class AllIntervals(Cover):
-    """A block from every round to the end: all intervals, each served from its own start.
+    """A block from every round to the end of the run: all intervals.
 
-    Work and memory grow with every round, which buys a bound smaller by a factor of sqrt(log T); meant for short runs
-    and for comparison.
+    The bound is smaller by a factor of sqrt(log T), but work and memory grow with every round; for short runs and
+    comparisons.
 
     Attributes:
-        horizon: rounds in all; None to make room as the run grows.
+        horizon: length of the run; None to grow with the run.
         shortest: rounds between the starts of two blocks.
 
     >>> [tuple(tile) for tile in AllIntervals(horizon=100).tile(17, 80)]
@@ -378,7 +378,7 @@ class AllIntervals(Cover):
     def slots(self, rounds: int) -> int:
         if self.horizon is not None:
             return -(-self.horizon // self.shortest)
-        # Room for an eighth more when it runs out, so that it is seldom made and little of it stands empty.
+        # Grow by an eighth, so that arrays are seldom reallocated and little of them is unused.
         needed = rounds // self.shortest + 1
         step = max(1, (1 << needed.bit_length()) // 16)
         return -(-needed // step) * step
@@ -398,10 +398,10 @@ class AllIntervals(Cover):
 
 @dataclass(frozen=True)
 class Pruned(Cover):
-    """A block from every round on, of which most end early: about `2 log2(t)` run at once.
+    """A block from every round on, most of which end early: about `2 log2(t)` run at a time.
 
     With rounds counted from 1, a block that starts in round `i = r 2^k`, `r` odd, runs for `2^(k+2) + 1` rounds. For
-    every earlier round one that started about then is still running (Hazan and Seshadhri 2007).
+    every earlier round, a block that started near it is still running (Hazan and Seshadhri, ICML 2009).
 
     Attributes:
         shortest: rounds between the starts of two blocks; all lengths are counted in these.
@@ -439,18 +439,18 @@ class Pruned(Cover):
         return (t // self.shortest - age) * self.shortest, units * self.shortest
 
     def _age(self, t: Array, slots: int) -> Array:
-        """How long ago each slot last started a block, counted in `shortest`; below 0 where it never did."""
+        """Age of each slot's newest block in units of `shortest`; negative before its first."""
         now = t // self.shortest + 1
         power = beside(_powers(slots, _TOGETHER), t)
         place = beside(np.arange(slots) % _TOGETHER, t)
         latest = (now // power - 1) // 2  # number of the newest block of that level, -1 if there is none
-        own = latest - (latest - place) % _TOGETHER  # of the newest one that this slot holds
+        own = latest - (latest - place) % _TOGETHER  # of the newest block in this slot
         return now - (2 * own + 1) * power + (own < 0) * (-2 * now - 8 * power)
 
 
 @dataclass(frozen=True)
 class Compact(Cover):
-    """Doubling blocks of which every other one is left out: one block starts at a time.
+    """Doubling blocks without every other one: a single block starts at a time.
 
     With rounds counted from 1, level `k` has the blocks that start at odd multiples of `2^k` and run for `2^k`
     rounds (Zhang, Liu and Zhou 2019).
@@ -490,9 +490,9 @@ class Compact(Cover):
 
 
 _TOGETHER = 3
-"""How many blocks of one level of `Pruned` run at the same time, at most."""
+"""Maximum number of blocks of one level of `Pruned` that run at a time."""
 _FOREVER = 2**62
-"""Rounds of a block that has no end."""
+"""Length of a block without an end."""
 
 
 def _at_most(levels: int | None, needed: int) -> int:

@@ -1,4 +1,4 @@
-"""Feedback: what a round tells us, and the gains that follow from it.
+"""Feedback: what a round reveals, and the gains that follow from it.
 
 | kind | a round costs | gain of expert e | what is guaranteed, with `average` |
 |---|---|---|---|
@@ -6,7 +6,7 @@
 | `Loss` | that, and every expert's loss | `l(x) - l(x(e))` | regret against the experts |
 | `Full` | every expert's loss and gradient | `l(x) - l(x(e))` | regret against any fixed point |
 
-`Linear` is not a short cut: for convex losses `l(x) - l(u) <= <g, x - u>`, and the proof uses only that.
+`Linear` loses nothing: for convex losses `l(x) - l(u) <= <g, x - u>`, which is all that the proof uses.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple, TypeAlias
 from samuel.core.arrays import Array, inner, namespace
 
 _ROUNDINGS = 64
-"""How many roundings of a loss's size a gain is made of, at most."""
+"""Maximum rounding error of a gain, in units of the rounding error of a loss."""
 
 
 class Linear(NamedTuple):
-    """One gradient, taken at the decision: the cheapest feedback, and all that the theorem needs.
+    """One gradient at the decision: the cheapest feedback, sufficient for the theorem.
 
     >>> import numpy as np
     >>> feedback = Linear(gradient=np.array([1.0, 2.0]))
@@ -37,7 +37,7 @@ class Linear(NamedTuple):
         return ours[..., None, None] - inner(points, self.gradient)
 
     def rounding(self, decision: Array) -> Array:
-        """Gains up to this size may be nothing but rounding."""
+        """Gains up to this size may be rounding errors."""
         sizes = abs(self.gradient * decision)
         return _ROUNDINGS * namespace(sizes).finfo(sizes.dtype).eps * sizes.sum(-1)
 
@@ -48,7 +48,7 @@ class Linear(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """One gradient, taken at the decision, and the loss of every expert (a forward pass each)."""
+    """One gradient at the decision, and the loss of every expert (a forward pass each)."""
 
     loss: Array
     """Loss of the decision, shape `(...)`."""
@@ -62,7 +62,7 @@ class Loss(NamedTuple):
         return self.loss[..., None, None] - self.losses
 
     def rounding(self, decision: Array) -> Array:
-        """Gains up to this size may be nothing but rounding."""
+        """Gains up to this size may be rounding errors."""
         return _rounding_of(self.loss)
 
     @property
@@ -72,7 +72,7 @@ class Loss(NamedTuple):
 
 
 class Full(NamedTuple):
-    """Every expert's own loss and gradient: what the paper's experiments use, a whole step per expert."""
+    """Every expert's own loss and gradient, as in the paper's experiments: a full step per expert."""
 
     loss: Array
     """Loss of the decision, shape `(...)`."""
@@ -86,7 +86,7 @@ class Full(NamedTuple):
         return self.loss[..., None, None] - self.losses
 
     def rounding(self, decision: Array) -> Array:
-        """Gains up to this size may be nothing but rounding."""
+        """Gains up to this size may be rounding errors."""
         return _rounding_of(self.loss)
 
     @property
@@ -96,17 +96,16 @@ class Full(NamedTuple):
 
 
 def reference_loss(loss: Array, losses: Array, p: Array, sampled: bool) -> Array:
-    """The loss that experts are compared with where each has a loss of its own.
+    """The loss that experts' losses are compared with, under `Loss` and `Full` feedback.
 
-    A sampled decision is judged by what its draw was worth on average, over the experts that have a finite loss: one
-    that has none shall lose its own weight and not spoil the others'. The same mean stands in for a decision whose own
-    loss is not finite.
+    For a sampled decision the mean loss under `p`, over the experts with a finite loss, so that an expert without one
+    loses its own weight only. The same mean replaces the loss of a decision that is not finite.
 
     Args:
         loss: of the decision, shape `(...)`.
         losses: of every expert, shape `(..., slots, experts)`.
         p: the weights of the experts in the decision.
-        sampled: whether the decision was drawn by them.
+        sampled: whether the decision was drawn by `p`.
 
     >>> import numpy as np
     >>> p, losses = np.array([[0.5, 0.25, 0.25]]), np.array([[1.0, 2.5, np.inf]])

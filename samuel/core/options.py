@@ -1,4 +1,4 @@
-"""Refusing options that cannot work, in the same words everywhere."""
+"""Validation of options, with the same errors everywhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
 
 
 def refuse_blind_sampling(combine: str, feedback: str) -> None:
-    """An error for a sampled decision that is not judged by every expert's own loss."""
+    """An error for a sampled decision without every expert's own loss."""
     if combine == "sample" and feedback != "full":
         raise ValueError(
             f"combine='sample' needs feedback='full', got {feedback!r}: measured by one gradient at the sampled "
@@ -34,7 +34,7 @@ def refuse_blind_sampling(combine: str, feedback: str) -> None:
 
 
 def number(value: Any) -> float | None:
-    """A value as one of Python's numbers; None if it is none, or a truth value, or not known yet (traced).
+    """A value as a Python number; None for anything else, for booleans and for tracers.
 
     >>> import numpy as np
     >>> number(np.float32(0.5)), number(True), number("1")
@@ -49,12 +49,12 @@ def number(value: Any) -> float | None:
 
 
 def real_array(name: str, value: Any, dtype: Any = None) -> np.ndarray:
-    """A copy of a caller's numbers as a NumPy array of floats; an error for what is not real numbers.
+    """A copy of a caller's numbers as a NumPy array of floats; an error unless all are real numbers.
 
-    A copy, because callers use their buffers again.
+    A copy, because callers reuse their buffers.
 
     Args:
-        name: what the error calls it.
+        name: its name in the error.
         value: numbers, nested lists of them, or an array of any library.
         dtype: precision of the copy; by default that of the array, if it is float32, or float64.
 
@@ -84,7 +84,7 @@ def real_array(name: str, value: Any, dtype: Any = None) -> np.ndarray:
 
 
 def between(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
-    """An error unless the value of an option is a number between two others; a traced one is taken on trust.
+    """An error unless the value of an option is a number between two others; tracers are not checked.
 
     >>> between("lag", 1.5, 0.0, 1.0, low_included=True)
     Traceback (most recent call last):
@@ -103,7 +103,7 @@ def between(name: str, value: Any, low: float, high: float, low_included: bool =
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`, as one of Python's; an error for anything else.
+    """A whole number of at least `least`, as a Python int; an error for anything else.
 
     >>> whole_number("steps", 0, least=1)
     Traceback (most recent call last):
@@ -127,7 +127,7 @@ def candidate_rates(learning_rates: Any) -> tuple[float, ...]:
     except (TypeError, ValueError):
         raise ValueError(f"learning_rates must be a list of numbers, got {learning_rates!r}") from None
     if not rates:
-        raise ValueError("learning_rates is empty; give at least one rate, or leave it out for the usual ones")
+        raise ValueError("learning_rates is empty; give at least one rate, or leave it out for the defaults")
     for rate in rates:
         if not 0 < rate < math.inf:
             raise ValueError(f"a learning rate must be positive and finite, got {rate!r} among {rates}")
@@ -148,11 +148,11 @@ REPLACED = {
     "cover": "there is one block now; `samuel.jax.paper.algorithm1` takes covers",
     "decay": "give steps, and rates fall linearly to 0 at the end",
     "experience": "give search=RateSearch(memory=...)",
-    "feedback": "`samuel.jax.Experts` has the other kinds of feedback",
+    "feedback": "`samuel.jax.Experts` supports other feedback",
     "horizon": "give steps",
     "lag": "give search=RateSearch(lag=...)",
     "newborns": _NO_RULES,
-    "packed": "vectors always lie like the parameters",
+    "packed": "the state has the layout of the parameters",
     "patience": _NO_RULES,
     "prior": "give search=RateSearch(prior=...)",
     "Q": "give search=RateSearch(Q=...)",
@@ -164,11 +164,11 @@ REPLACED = {
     "takeover": _NO_RULES,
     "weight_decay_mask": "weights decay by role: matrices and tables do, vectors do not; give roles",
 }
-"""Options that the drop-ins once had, and what to do instead."""
+"""Removed options of the drop-ins, and what replaces them."""
 
 
 def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
-    """A `TypeError` for options that do not exist; it says what replaces those that once did.
+    """A `TypeError` for unknown options; for removed ones it names the replacement.
 
     >>> refuse_unknown(["horizon"], ["base", "steps"])
     Traceback (most recent call last):

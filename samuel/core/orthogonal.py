@@ -1,10 +1,10 @@
-"""Orthogonalisation by matrix products alone: `U S V'` becomes about `U V'`, so that all directions count alike.
+"""Newton-Schulz orthogonalisation: `U S V'` becomes about `U V'` by matrix products alone.
 
-The iteration of Newton and Schulz on a matrix whose singular values are at most 1 applies an odd polynomial to them,
+Each iteration applies an odd polynomial to the singular values of a matrix, which must be at most 1,
 
     X <- a X + b (X X') X + c (X X')^2 X,
 
-which lifts small ones fast and brings all to about 1 in a few iterations. Since `X X'` commutes with polynomials of
+which increases small ones fast and brings all near 1 in a few iterations. Since `X X'` commutes with polynomials of
 itself, the iteration can run on the small Gram matrix of a matrix far from square: `gram_orthogonal`.
 
 Jordan 2024, "Muon: An optimizer for hidden layers in neural networks".
@@ -19,12 +19,12 @@ from samuel.core.arrays import Array, matmul, namespace
 Coefficients = Sequence[tuple[float, float, float]]
 
 COEFFICIENTS: Coefficients = ((3.4445, -4.7750, 2.0315),) * 5
-"""`a`, `b` and `c` of each iteration: singular values of more than 0.003 of the norm come to between 0.68 and 1.21."""
+"""`a`, `b` and `c` of each iteration: singular values above 0.003 of the norm end between 0.68 and 1.21."""
 SIZE = 0.2
-"""Root mean square of the entries of a step at a rate of 1: about that of Adam's, so that the two can share a rate.
+"""Root mean square of the entries of a step at a rate of 1: about that of Adam, so that both can share a rate.
 Liu et al. 2025, "Muon is scalable for LLM training"."""
 EPSILON = 1e-8
-"""Added to the norm that a matrix is divided by."""
+"""Added to the norm in the denominator."""
 
 
 def orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = matmul) -> Array:
@@ -32,7 +32,7 @@ def orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = matmu
 
     Args:
         matrices: `(..., m, n)`; cheaper with `m <= n`.
-        product: the product of two (stacks of) matrices, for one in fewer bits.
+        product: product of two (stacks of) matrices, such as one in lower precision.
 
     >>> import numpy as np
     >>> x = orthogonal(np.array([[3.0, 0.0, 0.0], [0.0, 0.1, 0.0]]))
@@ -47,9 +47,9 @@ def orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = matmu
 
 
 def gram_orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = matmul) -> Array:
-    """The same in exact arithmetic, by iterations on `X X'`: fewer operations where `n` is 1.5 times `m` or more.
+    """The same by iterations on the Gram matrix `X X'`: fewer operations where `n` is at least 1.5 times `m`.
 
-    It needs the precision of 32 bits: rounding of the Gram matrix grows with the square of the polynomials' slope.
+    Needs float32: rounding errors of the Gram matrix grow with the square of the polynomials' slope.
 
     Args:
         matrices: `(..., m, n)` with `m <= n`.
@@ -73,7 +73,7 @@ def gram_orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = 
 
 
 def normalised(matrices: Array) -> Array:
-    """Matrices over their Frobenius norms, so that no singular value is above 1."""
+    """Matrices divided by their Frobenius norms, so that no singular value is above 1."""
     xp = namespace(matrices)
     return matrices / (xp.sqrt(xp.sum(matrices * matrices, axis=(-2, -1), keepdims=True)) + EPSILON)
 

@@ -1,22 +1,22 @@
-"""Learning-rate search: every candidate rate of one block, judged by two dot products with the gradient.
+"""Learning-rate search: all candidate rates of one block, evaluated by two dot products with the gradient.
 
 With `c` the parameters at the block's start and `s` the sum of the base's unit steps since, rate `lr_j` would stand at
 
     x_j = c - lr_j s,        and the parameters are the mean of these points,    x = sum_j p_j x_j = c - m s.
 
-Each rate is judged by the gradient `g` at its lagged point, `s` less its lag `l` (a moving sum of the last steps):
+Each rate is evaluated by the gradient `g` at its lagged point, `s` minus the lag `l` (a moving sum of the last steps):
 
     gain_j = (lr_j - sum_i p_i lr_i) <g, s - l>,        in units of 4 times its own root mean square.
 
-A gain moves the weights of its rate as in `samuel.core.weights`, with `Q` step sizes, and counts less and less as the
-block grows older. So a step over `n` parameters costs two vectors, `s` and `l`, and no point but the parameters:
+A gain updates the weights of its rate as in `samuel.core.weights`, with `Q` step sizes `eta`, and its evidence weight
+falls with the age of the block. The cost for `n` parameters is two vectors, `s` and `l`:
 
     update = slide * s + along * d
     s, l   = keep * s + enter * d,  lag * (keep * l + enter * d)        (both 0 at a restart)
 
 The scalars come from `RateSearch.advance`; `d` is the base's direction, uphill as a gradient is. Leading axes of the
-arrays are searches that run side by side. The rule descends from the paper's algorithm (Lu, Xia, Arora and Hazan, 2022,
-"Adaptive Gradient Methods with Local Guarantees"), and its theorem does not cover it.
+arrays are independent searches. The rule descends from the paper's algorithm (Lu, Xia, Arora and Hazan, 2022, "Adaptive
+Gradient Methods with Local Guarantees"), and its theorem does not cover it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from samuel.core.options import between, candidate_rates, whole_number
 from samuel.core.weights import fractions, smallest_value
 
 UNIT = 4.0
-"""A gain of this many times its root mean square moves a weight as far as it can go."""
+"""Gains are clipped at this many times their root mean square."""
 FADING = 1.5
 """Round `n` of a block has the evidence weight `(1 + n / settle) ** -FADING`; `n + memory` in place of `n` after a
 shift."""
 REBOUND = 0.5
-"""After a shift, rates that are remembered begin with this part of themselves, and are whole after `settle` rounds:
-while they are too large, evidence against them has little weight."""
+"""After a shift with `memory`, rates begin at this fraction and reach their full size after `settle` rounds: evidence
+against rates that are too large has little weight then."""
 RETREAT = 0.25
-"""After a blow-up, rates above this part of the mean rate are given up for the rest of the block."""
+"""After a blow-up, rates above this fraction of the mean rate are dropped for the rest of the block."""
 _ROUNDINGS = 64
-"""A gain is the difference of two numbers, and has at most this many of their rounding errors."""
+"""Maximum rounding error of a gain, in units of the rounding error of the dot products."""
 
 
 def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:
@@ -55,26 +55,26 @@ def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:
 
 
 class SearchState(NamedTuple):
-    """State of a `RateSearch`: some hundred numbers for each of the searches side by side."""
+    """State of a `RateSearch`: a few hundred numbers per search."""
 
     value: Array
-    """Weight of every rate with every step size, `(..., rates, Q)`; the weights of the rates sum to 1."""
+    """Weight of every rate with every step size `eta`, `(..., rates, Q)`; the weights of the rates sum to 1."""
     square: Array
     """Sum of the squared gains of every rate in this block, `(..., rates)`."""
     count: Array
     """Rounds of this block."""
     memory: Array
-    """How many rounds older than it is the block counts, because it remembers what was learned before a shift."""
+    """Rounds added to the age of the block, for what was learned about rates before a shift."""
     regret: Array
-    """How much every rate would have gained over this block, `sum <g, x - x_j>`, `(..., rates)`."""
+    """Total gain of every rate in this block, `sum <g, x - x_j>`, `(..., rates)`."""
     mean: Array
     """Mean candidate rate: `m` in `x = c - m s`."""
     rate: Array
-    """Learning rate of the last step; before the first, of the step to come."""
+    """Learning rate of the last step; before the first step, of the next."""
 
 
 class Step(NamedTuple):
-    """Scalars of one step; see the module's first lines."""
+    """Scalars of one step; see the formulas of the module."""
 
     slide: Array
     along: Array
@@ -84,18 +84,18 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class RateSearch:
-    """Find the learning rate while training: candidates on one ray, judged by one gradient a step.
+    """Find the learning rate while training: candidates on one ray, evaluated by one gradient a step.
 
-    The numbers are those of the Muon base; `search_for` has those of the others.
+    The defaults are those of the Muon base; `search_for` has those of other bases.
 
     Args:
         learning_rates: the candidates. A long list costs nothing.
-        lag: memory of the lag: every rate is judged without its last `1 / (1 - lag)` steps or so, whose gradients are
-            correlated with the one that judges. A base whose momentum remembers longer needs more.
-        settle: rounds after which evidence counts about a third of what it did. Late evidence favours small rates.
-        memory: how many rounds the knowledge about rates is worth after a shift, at most; 0 to learn anew.
-        prior: weight of a rate before the first round, as a power of the rate. -0.5 starts at the geometric mean of
-            the smallest and the largest rate, which makes wide lists safe.
+        lag: decay of the moving sum `l`: rates are evaluated without about the last `1 / (1 - lag)` steps, whose
+            gradients are correlated with the current one. More momentum in the base needs a larger lag.
+        settle: rounds after which the evidence weight has fallen to about a third. Late evidence favours small rates.
+        memory: maximum rounds added to the age of a block after a shift; 0 to learn the rates again.
+        prior: exponent of the initial weights, `rate ** prior`. -0.5 starts at the geometric mean of the smallest and
+            the largest rate, which makes wide lists safe.
         Q: number of step sizes of the weights.
 
     >>> import numpy as np
@@ -156,17 +156,17 @@ class RateSearch:
         shifted: Array | bool = False,
         retreats: Array | bool = False,
     ) -> tuple[SearchState, Step]:
-        """One round: from two dot products to the scalars of the step.
+        """One round: the state after it, and the scalars of the step.
 
         Args:
             state: the state before.
             dots: `<g, s>` and `<g, l>` along the last axis.
-            fall: part of the learning rate that the schedule leaves in this round.
-            decay: decoupled weight decay: parameters shrink by `rate * decay`, and `s` and `l` with them. An array
-                with one more axis than the searches has several along it, for parameters that decay differently;
-                `slide` and `keep` then have that axis, too.
-            shifted: whether the block ends with this step. The next one begins where it led, and remembers.
-            retreats: whether the block ends because steps were too long. The next one does without long ones.
+            fall: factor of the schedule in this round.
+            decay: decoupled weight decay: parameters shrink by `rate * decay`, and `s` and `l` with them. An array with
+                one more axis than the searches has several values along it, for parameters with different decay;
+                `slide` and `keep` then have that axis too.
+            shifted: whether the block ends with this step because the data shifted. The next block keeps the weights.
+            retreats: whether the block ends because steps were too long. The next block drops large rates.
         """
         xp = namespace(dots)
         rates = constant(np.asarray(self.learning_rates), dots)
@@ -176,8 +176,8 @@ class RateSearch:
         judged = -rates * (of_sum - of_lag)
         terms = before * judged
         gains = xp.sum(terms, axis=-1, keepdims=True) - judged
-        # In a new block all points are the same, and the difference is rounding, which the unit would magnify. NaN
-        # compares False and becomes 0.
+        # In a new block all points coincide and the difference is rounding, which the unit would magnify. NaN compares
+        # False and becomes 0.
         rounding = _ROUNDINGS * xp.finfo(gains.dtype).eps * xp.sum(abs(terms), axis=-1, keepdims=True)
         gains = xp.where(abs(gains) > rounding, gains, 0.0)
 
@@ -215,8 +215,7 @@ class RateSearch:
 
     def evidence(self, state: SearchState) -> Array:
         """The weights relative to the prior, summing to 1: equal before the first round, `(..., rates)`."""
-        relative = _shares(state.value) / constant(self._prior, state.value)
-        return relative / namespace(relative).sum(relative, axis=-1, keepdims=True)
+        return evidence(state, constant(self._prior, state.value))
 
     @property
     def _prior(self) -> np.ndarray:
@@ -224,22 +223,22 @@ class RateSearch:
         return powers / powers.sum()
 
     def _evidence(self, state: SearchState) -> Array:
-        """How much this round counts: less and less as the block grows older."""
+        """Evidence weight of this round: falls with the age of the block."""
         return (1 + (state.count + state.memory) / self.settle) ** -FADING
 
     def _rebound(self, state: SearchState) -> Array:
-        """Part of the rates in use while a block that remembers is young."""
+        """Factor of the rates while a block with `memory` is young."""
         xp = namespace(state.count)
         part = state.count / self.settle
         return xp.where((state.memory > 0) & (part < 1), REBOUND + (1 - REBOUND) * part, 1.0)
 
     def _remembered(self, lived: Array) -> Array:
-        """How many rounds a block that begins now remembers, of those that were lived through."""
+        """Rounds that the next block adds to its age: at most those of the run so far."""
         xp = namespace(lived)
         return xp.where(lived < self.memory, lived, xp.zeros_like(lived) + self.memory)
 
     def _given_up(self, value: Array, mean: Array) -> Array:
-        """The values without rates that are too large; with the smallest rate alone, where all of them are."""
+        """The values without rates that are too large; the smallest rate always stays."""
         xp = namespace(value)
         rates = constant(np.asarray(self.learning_rates), value)
         smallest = constant(np.arange(len(self.learning_rates)) == 0, value) > 0
@@ -254,15 +253,15 @@ SEARCHES = {
     "momentum": RateSearch(lag=0.5, memory=0.0),
     "sgd": RateSearch(usual_rates(-5, 1), lag=0.5, memory=0.0),
 }
-"""The usual search over each base that has a name."""
+"""Default search for each named base."""
 
 
 def search_for(base: str | None, learning_rates: Sequence[float] | None = None) -> RateSearch:
-    """The usual search over a base.
+    """Default search for a base.
 
     Args:
-        base: the name of the base; None for one that is not known here, which is searched as Adam is.
-        learning_rates: the candidates, if not the usual ones.
+        base: the name of the base; None for any other, which gets the search of Adam.
+        learning_rates: the candidates, if not the defaults.
 
     >>> search_for("sgd").learning_rates[-1], search_for("adam").lag, search_for("muon", (0.1, 0.01)).learning_rates
     (10.0, 0.5, (0.01, 0.1))
@@ -273,17 +272,23 @@ def search_for(base: str | None, learning_rates: Sequence[float] | None = None) 
     return RateSearch(learning_rates, search.lag, search.settle, search.memory, search.prior, search.Q)
 
 
+def evidence(state: SearchState, prior: Array) -> Array:
+    """The weights of the rates relative to those before the first round, summing to 1."""
+    relative = _shares(state.value) / prior
+    return relative / namespace(relative).sum(relative, axis=-1, keepdims=True)
+
+
 def _shares(value: Array) -> Array:
     return namespace(value).sum(value * fractions(value), axis=-1)
 
 
 def _normalised(value: Array, floor: bool = True) -> Array:
-    """Values whose weights sum to 1. None that is left vanishes, so that each can come back."""
+    """Values whose weights sum to 1; positive ones are kept above the smallest float, so that each can recover."""
     total = namespace(value).sum(value * fractions(value), axis=(-2, -1), keepdims=True)
     scaled = value / total
     return namespace(value).where(value > 0, at_least(scaled, smallest_value(value)), 0.0) if floor else scaled
 
 
 def _column(mask: Array, array: Array) -> Array:
-    """A mask over searches, to be broadcast along the rates."""
+    """A mask over searches, broadcast along the rates."""
     return mask if mask.ndim in (0, array.ndim) else mask[..., None]

@@ -1,12 +1,12 @@
 """Roles of parameters, from their names and shapes: matrix, table or vector.
 
     matrix    maps inputs to outputs: linear layers, convolutions, joined projections and gates, stacks of experts
-    table     rows that are looked up one by one: embeddings, and output layers as wide as their vocabulary
+    table     rows that are looked up by index: embeddings, and output layers as wide as their vocabulary
     vector    everything else: norms, biases, scalars, learned tokens, tables of positions
 
 A base such as Muon makes the step of a matrix orthogonal and leaves tables and vectors to Adam; weight decay is for
-matrices and tables. `samuel.torch.roles` and `samuel.jax.roles` find the roles of a model's parameters; what is here is
-shared by both and knows nothing but names and shapes.
+matrices and tables. `samuel.torch.roles` and `samuel.jax.roles` find the roles of a model's parameters; this module has
+what both share, and works on names and shapes alone.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 class Role:
     """Role of one parameter, and for a matrix which axes are its rows and columns.
 
-    The axes that are neither rows nor columns are stacked: each index of them is a matrix of its own.
+    Axes that are neither rows nor columns are stacked: each of their indices is a matrix of its own.
 
     Args:
         kind: "matrix", "table" or "vector".
         rows: the axes that make up the rows, usually the outputs; only of a matrix.
         columns: the axes that make up the columns, usually the inputs; only of a matrix.
-        parts: numbers of rows of the matrices that are joined along the rows, such as query, key and value; empty if
-            they are one.
-        guessed: whether neither the module nor the name is known to have this role.
-        why: what it was recognised by, in a few words.
+        parts: numbers of rows of matrices joined along the rows, such as query, key and value; empty for a single
+            matrix.
+        guessed: whether the role follows from the shape alone, not from a known module or name.
+        why: the reason for the role, in a few words.
 
     >>> joined = Role("matrix", rows=(0,), columns=(1,), parts=(4, 4, 4), why="joined query, key, value")
     >>> matrices(joined, (12, 8))
@@ -60,7 +60,7 @@ def vector(why: str, *, guessed: bool = False) -> Role:
 
 
 def table(why: str, *, guessed: bool = False) -> Role:
-    """Role of a parameter whose rows are looked up one by one, which goes to Adam.
+    """Role of a parameter whose rows are looked up by index, which goes to Adam.
 
     >>> table("embedding").kind
     'table'
@@ -77,7 +77,7 @@ def matrix(
     parts: Sequence[int] = (),
     guessed: bool = False,
 ) -> Role:
-    """Role of a parameter that holds one or several matrices; "vector" where they have a single row or column.
+    """Role of a parameter of one or several matrices; "vector" if they have a single row or column.
 
     >>> matrix((64, 3, 5, 5), (0,), (1, 2, 3), "convolution").kind
     'matrix'
@@ -96,7 +96,7 @@ def matrix(
 
 
 def flattened(shape: Sequence[int], why: str, *, guessed: bool = False) -> Role:
-    """Role of a matrix whose first axis is its rows and all others its columns, as torch lays out its layers.
+    """Role of a matrix whose first axis is its rows and all others its columns, the layout of torch.
 
     >>> matrices(flattened((8, 3, 5, 5), "convolution"), (8, 3, 5, 5))
     ((1, 8, 75),)
@@ -105,7 +105,7 @@ def flattened(shape: Sequence[int], why: str, *, guessed: bool = False) -> Role:
 
 
 def stacked(role: Role, axes: int) -> Role:
-    """Role of a parameter that has further axes in front, each index of which is a parameter with this role.
+    """Role of a stack, along leading axes, of parameters with this role.
 
     >>> matrices(stacked(flattened((8, 3), "linear"), 1), (12, 8, 3))
     ((12, 8, 3),)
@@ -115,7 +115,7 @@ def stacked(role: Role, axes: int) -> Role:
 
 
 def matrices(role: Role, shape: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
-    """Number, rows and columns of the matrices in a parameter, alike ones together; empty if it is no matrix.
+    """Number, rows and columns of the matrices in a parameter, grouped by shape; empty if it is no matrix.
 
     >>> matrices(Role("matrix", (1,), (2,), (30, 10, 10)), (5, 50, 20))
     ((5, 30, 20), (10, 10, 20))
@@ -140,7 +140,7 @@ def stack_of(role: Role, dimensions: int) -> tuple[int, ...]:
 
 
 def orthogonalisation_flops(role: Role, shape: Sequence[int], iterations: int = 5) -> float:
-    """Floating-point operations that making a parameter's step orthogonal takes; 0 if it is no matrix.
+    """Floating-point operations of orthogonalising a parameter's step; 0 if it is no matrix.
 
     An iteration on a matrix of sides m <= n is the Gram matrix and its product with the matrix, `2 m^2 n` operations
     each, and the square of the Gram matrix, `2 m^3`.
@@ -155,17 +155,17 @@ def orthogonalisation_flops(role: Role, shape: Sequence[int], iterations: int = 
     return float(iterations * total)
 
 
-# What the user says
+# Roles given by the user
 
 
 def checked(name: str, shape: Sequence[int], role: str | Role, found: Role | None = None) -> Role:
-    """The role that a user gives to a parameter; a `ValueError` that names it if the role does not fit its shape.
+    """The role that a user gives to a parameter; a `ValueError` that names the parameter if the role does not fit.
 
     Args:
         name: of the parameter, for the error.
         shape: of the parameter.
         role: "matrix", "table" or "vector", or a `Role`.
-        found: the role that was found without the user, whose axes are used if it is a matrix, too.
+        found: the role found automatically, whose axes are used if it is a matrix as well.
 
     >>> checked("layer.bias", (8,), "matrix")
     Traceback (most recent call last):
@@ -193,7 +193,7 @@ def checked(name: str, shape: Sequence[int], role: str | Role, found: Role | Non
 
 
 def guess_warning(roles: Mapping[str, Role]) -> str:
-    """What to tell a user whose parameters' roles were guessed; empty if none was.
+    """Warning about roles that were guessed; empty if none was.
 
     Args:
         roles: the roles by name.
@@ -255,7 +255,7 @@ EMBEDDINGS = {
 }
 """Words in the names of tables."""
 NOT_LOOKED_UP = {"patch", "patches", "time", "timestep", "proj", "projection", "conv", "linear", "mlp", "dense"}
-"""Words of what is called an embedding and is a layer."""
+"""Words in the names of layers that are called embeddings."""
 VECTORS = {
     "bias",
     "biases",
@@ -287,7 +287,7 @@ NOT_TEXT = {
     "timestep",
     "step",
 }
-"""Words in the names of tables whose rows are not what an output layer chooses from."""
+"""Words in the names of tables that are not a vocabulary of the outputs."""
 EXPERTS = {"expert", "experts", "moe"}
 """Words in the names of stacks of matrices."""
 LINEARS = {
@@ -300,16 +300,16 @@ OUTPUTS = {
     "head", "output", "out", "decoder", "logits", "generator", "predictions", "readout", "unembed",
     "fc_out", "proj_out", "out_proj", "output_projection", "output_layer", "lm_head", "final",
 }  # fmt: skip
-"""Names of layers that are the last, if they are as wide as the vocabulary."""
+"""Names of output layers, if they are as wide as the vocabulary."""
 SURELY_OUTPUTS = {"lm_head", "embed_out", "unembed", "unembedding", "output_embedding", "to_logits"}
-"""Names of layers that are as wide as a vocabulary, whatever else is known."""
+"""Names of output layers, whatever their width."""
 WEIGHTS = {"weight", "kernel", "w", "weight_v", "weight_orig", "original", "original1"}
 """Names of the main parameter of a layer."""
 JOINED = {
     "qkv": 3, "to_qkv": 3, "c_attn": 3, "in_proj": 3, "qkv_proj": 3, "wqkv": 3, "in_proj_weight": 3,
     "kv": 2, "to_kv": 2, "kv_proj": 2, "wkv": 2, "gate_up_proj": 2,
 }  # fmt: skip
-"""Names of layers whose rows are several matrices one after the other, and how many."""
+"""Names of layers that join several matrices along their rows, and how many."""
 ADAPTERS = {"base_layer", "default", "lora_B", "parametrizations", "original", "original1", "weight"}
 """Parts of a path that wrappers put between a layer and its parameters."""
 
@@ -335,7 +335,7 @@ def is_norm(name: str) -> bool:
 
 
 def is_positions(*names: str) -> bool:
-    """Whether one of these names is that of a table of positions.
+    """Whether one of these names is of a table of positions.
 
     >>> is_positions("embeddings", "position_embeddings"), is_positions("composition")
     (True, False)
@@ -344,10 +344,10 @@ def is_positions(*names: str) -> bool:
 
 
 def joined(name: str, rows: int, columns: int) -> tuple[tuple[int, ...], bool]:
-    """Rows of each matrix that a layer of this name joins, empty if it is one, and whether that is certain.
+    """Rows of each matrix joined in a layer of this name, empty for a single one, and whether that is certain.
 
-    Query, key and value that share heads are not equally high, so thirds are certain only if each is as high as the
-    inputs are wide.
+    With shared heads, query, key and value have different numbers of rows, so thirds are certain only if each has as
+    many rows as there are inputs.
 
     >>> joined("qkv", 96, 32), joined("qkv_proj", 64, 32), joined("fc", 96, 32)
     (((32, 32, 32), True), ((), False), ((), True))
@@ -356,14 +356,14 @@ def joined(name: str, rows: int, columns: int) -> tuple[tuple[int, ...], bool]:
     if count == 3 and name.lower() == "c_attn" and rows == 2 * columns:
         count = 2  # keys and values of cross-attention
     if count == 1 or (name.lower() == "in_proj" and rows != 3 * columns):
-        return (), True  # in state space models, in_proj is something else
+        return (), True  # in state space models, in_proj has another meaning
     if rows % count:
         return (), False
     return (rows // count,) * count, count == 2 or rows == 3 * columns or name.lower() == "to_qkv"
 
 
 def outputs(layers: Mapping[str, int], vocabularies: Iterable[int], *, ordered: bool = True) -> dict[str, bool]:
-    """Names of the layers that are outputs as wide as a vocabulary, and whether that is a guess.
+    """Names of output layers as wide as a vocabulary, and whether that is a guess.
 
     Args:
         layers: names of all linear layers, in the order of the model, and their numbers of outputs.
@@ -396,13 +396,13 @@ def by_name(
     inputs_first: bool = False,
     bias: Sequence[int] | None = None,
 ) -> Role:
-    """Role of a parameter of which only the name and the shape are known.
+    """Role of a parameter from its name and shape.
 
     Args:
         name: its path in the model, with dots.
         shape: its shape.
-        inputs_first: whether the last axis of a layer's main parameter is its outputs (JAX), not the first (torch).
-        bias: the shape of the bias beside it, if there is one: the outputs of a layer.
+        inputs_first: whether the outputs are the last axis of a layer's main parameter (JAX), not the first (torch).
+        bias: the shape of the layer's bias, if there is one: its outputs.
 
     >>> by_name("blocks.0.attn.qkv.weight", (96, 32)).parts
     (32, 32, 32)
@@ -448,7 +448,7 @@ def by_name(
 
 
 def _kind_of_vector(leaf: str, module: str, shape: Sequence[int]) -> str:
-    """What a parameter that is no matrix is called to the user."""
+    """Description, for the user, of a parameter that is no matrix."""
     if math.prod(shape) == 1:
         return "scalar"
     if is_positions(leaf):
@@ -461,7 +461,7 @@ def _kind_of_vector(leaf: str, module: str, shape: Sequence[int]) -> str:
 
 
 def _names_table(leaf: str, module: str) -> bool:
-    """Whether a name is that of an embedding."""
+    """Whether a name is of an embedding."""
     own = words(leaf) if leaf not in WEIGHTS else words(module)
     if leaf in ("embedding", "embeddings"):
         own = own | {"embedding"}
@@ -474,8 +474,8 @@ def gates(shape: Sequence[int], recurrent: Sequence[int], module: str = "") -> R
 
     Args:
         shape: of the parameter.
-        recurrent: of the parameter that maps the state to the gates, whose sides tell how many there are.
-        module: the name of the module, which tells it where the state is projected.
+        recurrent: shape of the parameter that maps the state to the gates, whose sides give their number.
+        module: the name of the module, which identifies it where the state is projected.
 
     >>> gates((80, 24), (80, 20)).parts, gates((80, 24), (80, 12), "lstm").parts
     ((20, 20, 20, 20), (20, 20, 20, 20))
@@ -485,18 +485,18 @@ def gates(shape: Sequence[int], recurrent: Sequence[int], module: str = "") -> R
     if rows % state == 0 and rows // state in (1, 3, 4):
         counts.insert(0, rows // state)
     if rows != shape[0] or not counts or rows % counts[0]:
-        return flattened(shape, "recurrent, gates not told apart", guessed=True)
+        return flattened(shape, "recurrent, gates not separated", guessed=True)
     return matrix(shape, (0,), (1,), "joined gates", parts=(rows // counts[0],) * counts[0])
 
 
 def split(role: Role, name: str, shape: Sequence[int], inputs: int | None = None) -> Role:
-    """The role of a layer that joins several matrices if that is what its name says: they become its parts.
+    """The role of a layer that, by its name, joins several matrices: they become its parts.
 
     Args:
         role: of the layer as one matrix.
         name: of the layer.
         shape: of its main parameter.
-        inputs: how wide the layer's inputs are, if not as wide as its columns.
+        inputs: number of inputs, if it differs from the number of columns.
 
     >>> split(flattened((96, 32), "linear"), "qkv", (96, 32)).why
     'joined query, key, value'
@@ -506,7 +506,7 @@ def split(role: Role, name: str, shape: Sequence[int], inputs: int | None = None
     rows, columns = (math.prod(shape[axis] for axis in side) for side in (role.rows, role.columns))
     parts, certain = joined(name, rows, columns if inputs is None else inputs)
     if not parts:
-        return role if certain else replace(role, guessed=True, why="joined, parts not told apart")
+        return role if certain else replace(role, guessed=True, why="joined, parts not separated")
     why = "joined query, key, value" if len(parts) == 3 else f"joined, {len(parts)} parts"
     return matrix(shape, role.rows, role.columns, why, parts=parts, guessed=role.guessed or not certain)
 
@@ -552,10 +552,10 @@ def _convolution(shape: Sequence[int], why: str, *, inputs_first: bool, guessed:
 
 
 def by_shape(shape: Sequence[int], *, inputs_first: bool = False) -> Role:
-    """Role of a parameter of which only the shape is known; every matrix or table is a guess.
+    """Role of a parameter from its shape alone; every matrix or table is a guess.
 
-    Two dimensions are a matrix, or a table if they are out of proportion; an image's kernel (square and small) is a
-    convolution; what else has three or more dimensions goes to Adam.
+    Two dimensions are a matrix, or a table if one is far larger; a small square kernel is a convolution; any other with
+    three or more dimensions goes to Adam.
 
     >>> [by_shape(shape).kind for shape in ((8,), (8, 4), (50_000, 768), (8, 3, 5, 5), (12, 8, 4))]
     ['vector', 'matrix', 'table', 'matrix', 'vector']
@@ -574,9 +574,9 @@ def by_shape(shape: Sequence[int], *, inputs_first: bool = False) -> Role:
 
 
 def in_order(shapes: Sequence[Sequence[int]]) -> list[Role]:
-    """Roles of the parameters of a model of which only the shapes and their order are known.
+    """Roles of the parameters of a model from their shapes and order.
 
-    Tables come first in a model, and their columns, not their rows, are what the next parameter works on.
+    Tables come first in a model, and the next parameter works on their columns, not their rows.
 
     >>> bert = [(101, 32), (24, 32), (2, 32), (32,), (32,), (32, 32), (32,), (80, 32), (80,)]
     >>> [role.kind for role in in_order(bert)][:7:2]
@@ -600,7 +600,7 @@ def in_order(shapes: Sequence[Sequence[int]]) -> list[Role]:
 
 @dataclass(frozen=True)
 class Row:
-    """One parameter as `describe` shows it."""
+    """One parameter of `describe`."""
 
     name: str
     shape: tuple[int, ...]
@@ -609,13 +609,13 @@ class Row:
 
 
 def describe(rows: Iterable[Row], iterations: int = 5) -> str:
-    """A table of parameters: name, shape, role, weight decay, and the TFLOP that orthogonalisation takes in a step.
+    """A table of parameters: name, shape, role, weight decay, and TFLOP of orthogonalisation per step.
 
-    Layers that differ in their number only are on one line.
+    Layers that differ only in their number share a line.
 
     Args:
         rows: the parameters.
-        iterations: of the orthogonalisation; 0 if the base does without it.
+        iterations: of the orthogonalisation; 0 for a base without it.
 
     >>> weight = Row("layers.0.weight", (8, 4), flattened((8, 4), "linear"), 0.1)
     >>> print(describe([weight, replace(weight, name="layers.1.weight"), Row("bias", (8,), vector("bias"))]))
@@ -648,7 +648,7 @@ def describe(rows: Iterable[Row], iterations: int = 5) -> str:
 
 
 def _summary(row: Row) -> str:
-    """A role in a few words: what it is, and as how many matrices."""
+    """A role in a few words: its kind, and the number and shape of its matrices."""
     sizes = matrices(row.role, row.shape)
     count = sum(size[0] for size in sizes)
     if not sizes or (count == 1 and len(row.shape) == 2):

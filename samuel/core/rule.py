@@ -1,6 +1,6 @@
-"""The rule by which SAMUEL sets learning rates while a network trains, whatever holds the parameters.
+"""The rule that sets learning rates while a network trains, independent of where parameters are stored.
 
-A step asks the holder of the parameters for a few dot products and gives back scalars:
+Each step takes a few dot products from the drop-in and returns scalars:
 
     dots, squares = <g, s>, <g, l>, <g, g>                                   of every search; no host sync
     moves         = rule.advance(state, dots, squares)
@@ -10,15 +10,15 @@ A step asks the holder of the parameters for a few dot products and gives back s
     parameters   -= weight decay (in `keep`)
     average      += pace * (parameters - average)
 
-It puts together one search for each group of parameters (`samuel.core.rate_search`), one shift detector on the whole
+It combines one search for each group of parameters (`samuel.core.rate_search`), one shift detector on the whole
 gradient (`samuel.core.shift`), which restarts all searches, and the tail average (`samuel.core.tail_average`).
 
-**Schedule.** Told the number of steps, rates fall linearly to 0 at their end; not told, as `1 / sqrt(1 + t / 256)`. A
-run that goes on past its end keeps the last rate. After a shift the fall begins anew, towards the same end.
+**Schedule.** With the number of steps given, rates fall linearly to 0 at the end; otherwise as `1 / sqrt(1 + t / 256)`.
+Past the end the last rate is kept. After a shift the schedule restarts, towards the same end.
 
 **Guard.** A gradient that is not finite, or whose square is 10,000 times the largest so far and points back where the
-last steps came from, is left out: nothing moves. If that happens twice in a row, or at once where the gradient blew
-up, the last steps are undone as far as the lag remembers them, and rates above a quarter of the mean are given up.
+last steps came from, is skipped: nothing moves. After two skipped gradients in a row, or one that blew up, the last
+steps are undone as far as the lag covers them, and rates above a quarter of the mean are dropped.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from samuel.core.shift import ShiftDetector, ShiftState
 from samuel.core.tail_average import TailAverage, TailState
 
 COOLING = 256
-"""Not told the steps, rates have fallen to `1 / sqrt(2)` after this many rounds."""
+"""Without `steps`, rates have fallen to `1 / sqrt(2)` after this many rounds."""
 LATE = 0.05
-"""In this last part of a run whose end is known, no shift is detected."""
+"""In this last fraction of a run with a known end, no shift is detected."""
 BLOW_UP = 1e4
-"""A squared norm of this many times the largest so far is a blow-up, if going back would help."""
+"""A squared norm of this many times the largest so far is a blow-up, if undoing steps would help."""
 GROWTH = 2.0
-"""The largest so far grows at most by this factor a round, so that a slow blow-up is noticed, too."""
+"""The largest so far grows at most by this factor a round, so that a slow blow-up is detected too."""
 RAMP = 0.1
-"""After `extend`, the schedule is reached in this part of the steps that are left."""
+"""After `extend`, the schedule is reached in this fraction of the remaining steps."""
 ON_SHIFT = ("restart", "ignore")
 
 OPTIONS = {
     "learning_rates": "candidate learning rates. By default six decades in steps of half a decade, where people sweep "
     "for that base: from 1e-6 to 1, and from 1e-5 to 10 for Adagrad and SGD without momentum. A long list costs "
     "nothing.",
-    "steps": "number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end. Without it "
+    "steps": "length of the whole run in steps, if you know it: rates then fall linearly to 0 at its end. Without it "
     "they fall as the root of time, and the averaged parameters are the ones to use.",
     "weight_decay": "decoupled weight decay: parameters shrink by this times their learning rate in every step. "
     "Vectors (biases, factors of norms) never do.",
@@ -61,66 +61,66 @@ OPTIONS = {
     'about rates is kept) or "ignore" it.',
     "clip": "largest norm of the whole gradient; a larger one is scaled down to it. Clip here and not before: the "
     "shift detector must see the norm as it was.",
-    "search": "the numbers of the rule, a `samuel.core.RateSearch`, if not those that suit the base.",
+    "search": "settings of the search, a `samuel.core.RateSearch`, in place of the default for the base.",
 }
-"""Options that both drop-ins have, and what they are for."""
+"""Options of both drop-ins, with their help texts."""
 
 
 class RuleState(NamedTuple):
-    """State of a `Rule`: arrays only, whose shapes never change."""
+    """State of a `Rule`: arrays only, of constant shapes."""
 
     round: Array
     """Steps so far, a whole number."""
     since: Array
     """Steps since the last restart."""
     steps: Array
-    """Number of steps of the whole run; infinite where it was not told."""
+    """Length of the whole run in steps; infinite if it was not given."""
     lift: Array
-    """Part of the schedule that is in use: below 1 for a while after `extend`."""
+    """Factor of the schedule: below 1 for a while after `extend`."""
     lift_growth: Array
-    """Factor by which it grows in every step."""
+    """Growth of `lift` per step."""
     search: SearchState
-    """One entry for each group of parameters along the first axis."""
+    """One entry per group of parameters along the first axis."""
     detector: ShiftState
     tail: TailState
-    """Has a pace of 1 for ever where there is no average."""
+    """Its pace stays 1 without an average."""
     largest: Array
-    """Largest squared norm of a gradient so far, which grows at most twofold a step."""
+    """Largest squared norm of a gradient so far, which at most doubles per step."""
     bad: Array
-    """Whether the last gradient was left out."""
+    """Whether the last gradient was skipped."""
     skipped: Array
-    """How many gradients were left out."""
+    """Number of skipped gradients."""
     retreats: Array
-    """How often the last steps were undone."""
+    """Number of times that the last steps were undone."""
 
 
 class Moves(NamedTuple):
-    """Scalars of one step for the holder of the parameters; the first five have an entry for each search."""
+    """Scalars of one step for the drop-in; the first five have an entry per search."""
 
     slide: Array
     along: Array
     keep: Array
     enter: Array
     back: Array
-    """Factor of the lag in the update: 0 except where the last steps are undone."""
+    """Factor of the lag in the update: 0 unless the last steps are undone."""
     gradient: Array
-    """Factor of the gradient before the base sees it: 0 where it is left out (replace it: nan times 0 is nan), below 1
-    where it is clipped."""
+    """Factor of the gradient before the base: 0 if it is skipped (replace it, since NaN times 0 is NaN), below 1 if it
+    is clipped."""
     restart: Array
     """Whether `s` and `l` become 0 after the step."""
     reset: Array
-    """Whether the base's state begins anew as well: the data have shifted."""
+    """Whether the base's state is reset too, because the data shifted."""
     pace: Array
-    """How far the average goes towards the parameters, once they have moved."""
+    """Weight of the new parameters in the average."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """SAMUEL's rule for training networks: schedule, searches, shift detector, guard and average in one.
+    """SAMUEL's rule for training networks: schedule, searches, shift detector, guard and average.
 
     Args:
-        search: the numbers of every search.
-        groups: how many searches there are: one for each group of parameters with a learning rate of its own.
+        search: the settings of every search.
+        groups: number of searches, one for each group of parameters with a learning rate of its own.
         steps: length of the whole run, if known.
         average: whether to average the parameters.
         on_shift: "restart" or "ignore".
@@ -154,7 +154,7 @@ class Rule:
 
     @property
     def detector(self) -> ShiftDetector:
-        """The detector on the whole gradient."""
+        """The shift detector on the whole gradient."""
         return ShiftDetector()
 
     @property
@@ -163,7 +163,7 @@ class Rule:
         return TailAverage()
 
     def start(self, like: Array) -> RuleState:
-        """The state before the first step; library, dtype and device are those of `like`, a number of no dimension."""
+        """The state before the first step; library, dtype and device are those of the scalar `like`."""
         xp = namespace(like)
         zero = like * 0
         whole = xp.astype(xp.zeros_like(like), xp.int32)
@@ -185,7 +185,7 @@ class Rule:
     def advance(
         self, state: RuleState, dots: Array, squares: Array, decay: Array | float = 0.0
     ) -> tuple[RuleState, Moves]:
-        """One step: from the dot products to the scalars of the step.
+        """One step: the state after it, and the scalars of the step.
 
         Args:
             state: the state before.
@@ -217,7 +217,7 @@ class Rule:
         counts = usable | retreats
         search = SearchState(*(xp.where(counts, *pair) for pair in zip(searched, state.search, strict=True)))
         search = search._replace(rate=xp.where(usable, search.rate, state.search.rate))
-        last_steps = state.search.mean / max(self.search.lag, 1e-3)  # the lag has the last step times itself
+        last_steps = state.search.mean / max(self.search.lag, 1e-3)  # the lag contains the last step times `lag`
         back = xp.where(retreats, last_steps, xp.zeros_like(last_steps))
 
         tail = self.tail.advance(state.tail, shifted, usable) if self.average else state.tail
@@ -254,27 +254,25 @@ class Rule:
         return state, moves
 
     def fall(self, state: RuleState) -> Array:
-        """Part of the rates that the schedule leaves in the step to come."""
+        """Factor of the schedule in the next step."""
         xp = namespace(state.lift)
         since = xp.astype(state.since, state.lift.dtype)
-        if self.steps is None:
-            return state.lift / xp.sqrt(1 + since / COOLING)
         length = self._length(state)
-        since = xp.where(since < length, since, length - 1)  # past the end the last rate is kept
-        return state.lift * (1 - since / length)
+        before_end = xp.where(since < length, since, length - 1)  # past the end the last rate is kept
+        return state.lift * xp.where(length < math.inf, 1 - before_end / length, 1 / xp.sqrt(1 + since / COOLING))
 
     def extend(self, state: RuleState, steps: Any) -> RuleState:
-        """The state of a run that goes on for more steps than it was told, without a leap of the rate.
+        """The state of a run extended to more steps, without a jump of the rate.
 
-        Rates grow from where they are, by one factor a step, until they have reached the schedule of the longer run in
-        a tenth of the steps that are left.
+        Rates grow by a constant factor per step until they reach the schedule of the longer run, within a tenth of the
+        remaining steps.
 
         Args:
             state: the state so far.
-            steps: number of steps of the whole run, those so far included.
+            steps: length of the whole run, including the steps so far.
         """
-        if self.steps is None:
-            raise ValueError(f"steps={steps!r} cannot extend a run that was not told its number of steps")
+        if not is_traced(state.steps) and not state.steps < math.inf:
+            raise ValueError(f"steps={steps!r} cannot extend a run without a number of steps")
         xp = namespace(state.lift)
         if not is_traced(state.round):
             whole_number("steps", steps, least=int(state.round) + 1)

@@ -1,11 +1,11 @@
-"""Shift detector: two gradients in a row that are out of proportion mean that the data have shifted.
+"""Shift detector: two outlier gradients in a row mean that the data have shifted.
 
-A gradient is out of proportion if its square is `threshold` times the mean since the last shift *and* `threshold`
-times the recent mean, so that gradients may grow slowly. One such batch may be an odd one; when the data shift, the
-next is like it. The detector knows nothing of learning rates: any training loop can have it.
+A gradient is an outlier if its squared norm exceeds `threshold` times the mean since the last shift *and* `threshold`
+times the recent mean, so that gradients may grow slowly. A single outlier is taken for an odd batch. The detector does
+not depend on learning rates: any training loop can use it.
 
-It cannot see what does not make gradients leap: clipping before it hides every shift, and new data that the model
-handles about as badly as the old (another text for a language model) change the gradient's direction, not its size.
+It detects only shifts that make gradients larger: clipping before it hides them all, and new data on which the model is
+about as bad as on the old (another text for a language model) change the direction of gradients, not their norm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from samuel.core.arrays import Array, flag, namespace
 from samuel.core.options import between, whole_number
 
 RECENT = 0.01
-"""Weight of the newest gradient in the recent mean, once there are a hundred."""
+"""Weight of the newest gradient in the recent mean, after the first hundred."""
 
 
 class ShiftState(NamedTuple):
@@ -27,22 +27,22 @@ class ShiftState(NamedTuple):
     since: Array
     """Rounds since the last shift, a whole number."""
     square: Array
-    """Sum of the squared norms since then, each cut down to proportion."""
+    """Sum of the squared norms since then, outliers clipped."""
     recent: Array
-    """Moving average of the same."""
+    """Exponential moving average of the same."""
     leapt: Array
-    """Whether the last gradient was out of proportion."""
+    """Whether the last gradient was an outlier."""
     shifts: Array
     """Number of shifts so far."""
 
 
 @dataclass(frozen=True)
 class ShiftDetector:
-    """Detect a shift of the data from the stream of squared gradient norms.
+    """Detect a shift in the data from the squared norms of gradients.
 
     Args:
-        threshold: how many times the mean a squared norm must be.
-        warmup: rounds at the start, and after a shift, in which nothing is detected.
+        threshold: ratio of a squared norm to its mean from which on it is an outlier.
+        warmup: rounds at the start and after a shift without detection.
 
     >>> import numpy as np
     >>> detector = ShiftDetector()
@@ -75,8 +75,8 @@ class ShiftDetector:
         Args:
             state: the state before.
             square: squared norm of the gradient, unclipped.
-            watching: False where a shift is not to be detected (near the end of a run there is no time to learn anew).
-            usable: False for a gradient that is left out altogether. One that is not finite adds nothing to the means.
+            watching: False to detect no shift (near the end of a run there is no time to learn again).
+            usable: False to skip this gradient. One that is not finite adds nothing to the means.
         """
         xp = namespace(square)
         watching, usable = flag(watching, square), flag(usable, square)

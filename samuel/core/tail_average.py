@@ -1,10 +1,10 @@
-"""Tail average: the running average of the parameters over the last part of what was trained since the last restart.
+"""Tail average: the running average of the parameters over the last part of training since the last restart.
 
     average <- average + pace (parameters - average),        pace = (power + 1) / (t + power + 1)
 
-after `t` rounds since the restart weighs round `i` by about `i^power`: the average is over the last
-`1 / (power + 1)` of them, whatever the length of the run. It knows nothing of learning rates, so that any optimizer can
-have it.
+after `t` rounds since the restart weighs round `i` by about `i^power` (polynomial-decay averaging, Shamir and Zhang,
+ICML 2013): an average over about the last `1 / (power + 1)` of them, whatever the length of the run. It does not depend
+on learning rates: any optimizer can use it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TailState(NamedTuple):
     count: Array
     """Rounds since the last restart."""
     pace: Array
-    """How far the average went towards the parameters in the last round."""
+    """Weight of the parameters in the last update of the average."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TailAverage:
     """Average the parameters over the last part of a run.
 
     Args:
-        power: weights grow as this power of the time: 8 for about the last ninth.
+        power: exponent of the weights over time: 8 averages about the last ninth.
 
     >>> import numpy as np
     >>> tail = TailAverage(power=1)
@@ -53,12 +53,12 @@ class TailAverage:
         return TailState(count=like * 0, pace=like * 0 + 1)
 
     def advance(self, state: TailState, restarted: Array | bool = False, usable: Array | bool = True) -> TailState:
-        """One round: the state with the pace of the average.
+        """One round: the state after it, with the pace of the average.
 
         Args:
             state: the state before.
-            restarted: whether the average begins anew with the parameters as they are now.
-            usable: False where the parameters are not to be averaged in this round.
+            restarted: whether the average restarts from the current parameters.
+            usable: False to leave the average unchanged in this round.
         """
         xp = namespace(state.count)
         restarted, usable = flag(restarted, state.count), flag(usable, state.count)

@@ -1,22 +1,22 @@
-"""Multiplicative weights with many step sizes, for experts that come and go.
+"""Multiplicative weights with many step sizes, for experts that start and end at different times.
 
-Every expert `e` is kept `Q` times, with the rates `eta_q = 1 / (B 2^q)`, `q = 1..Q`, where `B` bounds the gains.
-A pair `(e, q)` is born with `v = pi(e)`, its prior, and lives by
+Every expert `e` is kept `Q` times, with the step sizes `eta_q = 1 / (B 2^q)`, `q = 1..Q`, where `B` bounds the gains. A
+pair `(e, q)` starts with `v = pi(e)`, its prior, and is updated by
 
     v <- v * (1 + eta_q r(e)),        w(e, q) = eta_q v(e, q),        p(e) = sum_q w(e, q) / sum w.
 
-`r(e)` is the gain of the expert: how much better than the decision it was. Since `|eta_q r| <= 1/2`, a weight
+`r(e)` is the gain of the expert: the loss of the decision minus its own. Since `|eta_q r| <= 1/2`, a weight
 never becomes negative.
 
-**Range.** Over a long block `v` spans more orders of magnitude than a float holds. We keep it in units that follow
-the total weight, `v = value * exp(log_unit)`: the range of logarithms, without a logarithm and an exponential per
-pair and round. A value that would vanish is held at the smallest safe number instead; that only makes weights
-larger, so every bound that rests on `log v <= L` stays true, and moves the decision by less than rounding does.
+**Range.** Over a long block `v` spans more orders of magnitude than a float holds. It is kept in units that follow the
+total weight, `v = value * exp(log_unit)`: the range of logarithms without a logarithm and an exponential per pair and
+round. A value that would underflow is held at the smallest safe number; that only makes weights larger, so every bound
+based on `log v <= L` remains valid, and moves the decision by less than rounding does.
 
 **Unknown scale.** With no bound given, the first gains that are not all zero set `B` (and move no weight). When
-later gains exceed `B`, all gains of that round are shrunk alike (one by one would bias the mixture), then `B`
-doubles until it holds them. As `eta_q` of the doubled bound is `eta_{q+1}` of the old one, the weights shift by one
-place along `q`: the largest rate ends, and a new smallest one is born with the prior.
+later gains exceed `B`, all gains of that round are scaled by one factor (clipping each would bias the mixture), then
+`B` doubles until it bounds them. As `eta_q` of the doubled bound is `eta_{q+1}` of the old one, the weights shift by
+one place along `q`: the largest step size ends, and a new smallest one starts with the prior. `narrow` reverses it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from samuel.core.arrays import (
 
 
 class NoHealthyExpert(ArithmeticError):
-    """Raised when not one expert is left whose numbers are finite. The state is as it was before."""
+    """Raised when no expert with finite numbers is left. The state is unchanged."""
 
 
 class Weights(NamedTuple):
     """The weights of `slots x experts x Q` pairs, for any number of independent streams (leading axes)."""
 
     value: Array
-    """`v` of every pair in units of `exp(log_unit)`, `(..., slots, experts, Q)`; 0 = closed or removed."""
+    """`v` of every pair in units of `exp(log_unit)`, `(..., slots, experts, Q)`; 0 if closed or removed."""
     weight: Array
     """Of every expert, `B sum_q eta_q v` in the same units, `(..., slots, experts)`."""
     mass: Array
@@ -64,12 +64,12 @@ class Weights(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What a round's judgement used, beside the new weights."""
+    """Diagnostics of `judge`."""
 
     used: Array
-    """Factor between the gains and the gains the weights were updated with, in [0, 1], shape `(...)`."""
+    """Ratio of the gains that the weights were updated with to the gains, in [0, 1], shape `(...)`."""
     largest: Array
-    """The largest gain in absolute value; where it exceeds the bound, `widen` is due."""
+    """The largest absolute gain; where it exceeds the bound, `widen` must be called."""
     healthy: Array
     """False where a stream had no expert with a finite gain; its weights are then as they were."""
 
@@ -80,7 +80,7 @@ def number_of_rates(
     diameter: float | None = None,
     gradient_bound: float | None = None,
 ) -> int:
-    """How many rates `Q` are enough.
+    """Sufficient number `Q` of step sizes.
 
     With everything known, the paper's `4 log(d T D^2 G^2)`, where `D` is half the diameter of the domain. With
     only the number of rounds known `log2(T) / 2 + 2`: the best rate for a block of `n` rounds is never below
@@ -98,14 +98,14 @@ def number_of_rates(
 
 
 def begin(prior: Array, slots: int, Q: int, batch: tuple[int, ...] = (), bound: float = 0.0) -> Weights:
-    """Weights with every slot closed; `restart` opens them.
+    """Weights with all slots closed; `restart` opens them.
 
     Args:
         prior: `pi`, one positive number per expert of a slot; its library and dtype are used throughout.
-        slots: how many slots.
-        Q: how many rates each expert is kept with.
+        slots: number of slots.
+        Q: number of step sizes of each expert.
         batch: leading axes, one entry per independent stream.
-        bound: `B`, a known bound on the gains; 0 to find it out.
+        bound: `B`, a known bound on the gains; 0 if it is unknown.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(2), slots=1, Q=3), np.array([True]), np.ones(2))
@@ -113,7 +113,7 @@ def begin(prior: Array, slots: int, Q: int, batch: tuple[int, ...] = (), bound: 
     array([[0.5, 0.5]])
     """
     zeros = constant(np.zeros((*batch, slots, prior.shape[-1], Q)), prior)
-    nothing = constant(np.zeros(batch), prior)[()]  # a number rather than an array of no dimension, which is slower
+    nothing = constant(np.zeros(batch), prior)[()]  # a scalar: faster than an array of dimension 0
     return Weights(
         value=zeros,
         weight=zeros[..., 0],
@@ -140,12 +140,12 @@ def grow(weights: Weights, slots: int) -> Weights:
 
 
 def alive(weights: Weights) -> Array:
-    """Which experts take part: their slot is open and their numbers are finite. Shape `(..., slots, experts)`."""
+    """Which experts are active: their slot is open and their numbers are finite. Shape `(..., slots, experts)`."""
     return weights.weight > 0
 
 
 def fractions(value: Array) -> Array:
-    """`B eta_q = 2^-q` for the rates of values `(..., Q)`."""
+    """`B eta_q = 2^-q` for values `(..., Q)`."""
     return constant(_powers(value.shape[-1]), value)
 
 
@@ -177,26 +177,26 @@ def log_total(weights: Weights) -> Array:
 
 
 def log_values(weights: Weights) -> Array:
-    """`log v` of every pair, `(..., slots, experts, Q)`; that of a tiny number where a slot is closed."""
+    """`log v` of every pair, `(..., slots, experts, Q)`; a large negative number where a slot is closed."""
     return weights.log_unit[..., None, None, None] + _log(weights.value)
 
 
 def judge(
     weights: Weights, gains: Array, rounding: Array | float = 0.0, trusting: bool = False
 ) -> tuple[Weights, Judged]:
-    """Reward every expert for its gain in this round.
+    """Update the weight of every expert by its gain in this round.
 
-    A gain that is nan or infinite takes the expert's weight away until its slot restarts. If a stream has no
-    finite gain at all, `NoHealthyExpert` is raised; under tracing, where nothing can be raised, that stream's
-    weights stay as they were and `Judged.healthy` says so.
+    A gain that is NaN or infinite removes the expert's weight until its slot restarts. If a stream has no finite gain,
+    `NoHealthyExpert` is raised; under tracing, where nothing can be raised, its weights are unchanged and
+    `Judged.healthy` is False.
 
     Args:
         weights: the weights the decision was made with.
-        gains: `r(e)`, shape `(..., slots, experts)`; ignored where an expert does not take part.
-        rounding: gains up to this size may be nothing but rounding, and do not set the scale.
-        trusting: for compiled loops: do not look for gains that are not finite (where `Judged.healthy` is false
-            the result is then of no use), and leave the experts' weights to `weigh`, which can be cheaper at the
-            start of the next round than at the end of this one.
+        gains: `r(e)`, shape `(..., slots, experts)`; ignored for inactive experts.
+        rounding: gains up to this size may be rounding errors, and do not set the scale.
+        trusting: for compiled loops: skip the search for gains that are not finite (the result is invalid where
+            `Judged.healthy` is False), and leave the experts' weights to `weigh`, which can be cheaper at the start of
+            the next round than at the end of this one.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(3), slots=1, Q=4, bound=1.0), np.array([True]), np.ones(3))
@@ -212,7 +212,7 @@ def judge(
         gains = xp.where(good, gains, 0.0)
     largest = peak(abs(gains))
     healthy = largest < _largest(value)  # False for nan
-    if not trusting if is_deferred(healthy) else not healthy.all():  # someone may be bad: look who
+    if not trusting if is_deferred(healthy) else not healthy.all():  # some gain is not finite: find which
         everyone = False
         good = good & (abs(gains) < _largest(value))
         healthy = xp.any(good, axis=(-2, -1))
@@ -238,20 +238,20 @@ def judge(
 
 
 def weigh(weights: Weights) -> Weights:
-    """The weights with every expert's weight as it follows from the values."""
+    """The weights with every expert's weight recomputed from the values."""
     return _weighed(weights, weights.value, weights.log_unit)
 
 
 def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False) -> Weights:
-    """Start the marked slots anew: each of their experts begins with its prior.
+    """Restart the marked slots: each of their experts begins with its prior.
 
     Args:
         weights: the weights so far.
         starts: which slots start a block, shape `(slots,)`.
         prior: `pi`, one number per expert of a slot, or of every slot: `(experts,)` or `(slots, experts)`. An expert
-            with prior 0 takes no part until its slot restarts again.
-        inherit: let newborns keep what their slot had and *add* the prior, `v <- v + pi`. The sum of all `v`
-            then grows by the prior alone, as it does for a fresh start, so the certificate stays whole.
+            with prior 0 is inactive until its slot restarts again.
+        inherit: new experts keep the weights of their slot and *add* the prior, `v <- v + pi`. The sum of all `v` then
+            grows by the prior alone, as with a fresh start, so the certificate remains valid.
 
     >>> import numpy as np
     >>> weights = begin(np.ones(2), slots=2, Q=3)
@@ -267,7 +267,7 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     old = weights.value * xp.exp(weights.log_unit - log_unit)[..., None, None, None]
     old = xp.where(weights.value > 0, at_least(old, smallest), 0.0)
     new = at_least(prior[..., None] * xp.exp(-log_unit)[..., None, None, None], smallest)
-    if prior.ndim > 1:  # someone may have none
+    if prior.ndim > 1:  # a prior may be 0
         new = xp.where(prior[..., None] > 0, new, 0.0)
     log_ended = weights.log_ended
     if inherit:
@@ -284,16 +284,16 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
 
 
 def replace(weights: Weights, starts: Array, value: Array, ends: Array | bool = True) -> Weights:
-    """Start the marked slots anew with values of the caller's choice, in the unit of `weights.value`.
+    """Restart the marked slots with given values, in the unit of `weights.value`.
 
-    For newborns whose weight is measured by that of the others, and not by a prior of its own. What ends is
-    remembered, so the measured certificate stays whole; the theorem's `started` is not kept.
+    For new experts whose weight is relative to that of the others rather than a prior. Ended weights are recorded, so
+    the measured certificate remains valid; the theorem's `started` is not updated.
 
     Args:
         weights: the weights so far.
         starts: which slots start a block, shape `(slots,)`.
-        value: `v` of their pairs, `(..., slots, experts, Q)`; an expert with 0 takes no part.
-        ends: whether what the slots had has ended; False where the new values contain it.
+        value: `v` of their pairs, `(..., slots, experts, Q)`; 0 for an inactive expert.
+        ends: whether the old values of the slots have ended; False if the new values contain them.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(2), slots=2, Q=1), np.array([True, False]), np.ones(2))
@@ -310,14 +310,14 @@ def replace(weights: Weights, starts: Array, value: Array, ends: Array | bool = 
 
 
 def remove(weights: Weights, keep: Array) -> Weights:
-    """Take the weight of some experts away until their slot restarts.
+    """Remove the weight of some experts until their slot restarts.
 
     Args:
         weights: the weights so far.
         keep: which experts stay, shape `(..., slots, experts)`.
 
     Raises:
-        NoHealthyExpert: if no expert of a stream would be left (under tracing that stream stays as it was).
+        NoHealthyExpert: if no expert of a stream would be left (under tracing that stream is unchanged).
     """
     xp = namespace(weights.value)
     good = keep & alive(weights)
@@ -326,7 +326,7 @@ def remove(weights: Weights, keep: Array) -> Weights:
 
 
 def _keeping(good: Array, taking_part: Array, healthy: Array) -> Array:
-    """The experts to go on with; an error, or under tracing everyone, where a stream would be left with none."""
+    """The experts to keep; an error, or under tracing all of them, where a stream would be left with none."""
     if is_deferred(healthy):
         return good | (taking_part & ~healthy[..., None, None])
     if not healthy.all():
@@ -334,15 +334,17 @@ def _keeping(good: Array, taking_part: Array, healthy: Array) -> Array:
     return good
 
 
-def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
-    """Raise `B` until it holds the largest gain, and shift the weights to the rates that belong to it.
+def widen(weights: Weights, largest: Array, prior: Array, most: int | None = None) -> Weights:
+    """Double `B` until it bounds the largest gain, and shift the weights to the new step sizes.
 
-    Streams whose bound holds already are left as they are.
+    Streams whose bound holds are unchanged.
 
     Args:
         weights: the weights so far.
         largest: `Judged.largest`.
-        prior: `pi`: what new rates start with.
+        prior: `pi`: initial weights of new step sizes.
+        most: doublings in one round, so that an outlier ends no more than as many step sizes; any number by default.
+            The first gains of all set `B` without a limit.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(2), slots=1, Q=4), np.array([True]), np.ones(2))
@@ -352,54 +354,98 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     ...     print(round(float(judged.used), 3), round(float(weights.bound), 3))
     0.0 2.0
     0.4 8.0
+    >>> _, judged = judge(weights, np.array([[1e6, 0.0]]))
+    >>> round(float(widen(weights, judged.largest, np.ones(2), most=1).bound), 3)
+    16.0
     """
     xp = namespace(weights.value)
-    value, bound, Q = weights.value, weights.bound, weights.value.shape[-1]
+    bound, Q = weights.bound, weights.value.shape[-1]
     unknown = bound <= 0
     fits = unknown | (largest <= bound)
     doublings = xp.ceil(xp.log2(xp.where(fits, 1.0, largest)) - xp.log2(xp.where(fits, 1.0, bound)))
-    doublings = at_most(doublings, Q + 1.0)  # beyond Q no rate is left, and nothing needs to be a power of two
+    doublings = at_most(doublings, Q + 1.0)  # beyond Q all step sizes are new, and any bound will do
     doublings = xp.where(bound * 2.0**doublings < largest, at_most(doublings + 1, Q + 1.0), doublings)
+    if most is not None:
+        doublings = at_most(doublings, float(most))
     doublings = xp.where(fits, 0.0, doublings)
-    # A little more than the largest gain: others of the same size must not seem larger by rounding.
-    above = largest * (1 + 64 * float(xp.finfo(value.dtype).eps))
+    # Slightly above the largest gain, so that equal ones do not exceed it by rounding.
+    above = largest * (1 + 64 * float(xp.finfo(weights.value.dtype).eps))
     raised = xp.where(unknown | (doublings > Q), above, bound * 2.0**doublings)
+    return _rescaled(weights, doublings, raised, prior)
 
-    places = constant(np.arange(Q), value)
-    source = places + doublings[..., None]  # place q takes over from place q + doublings
-    shift = xp.astype(places[:, None] == source[..., None, :], value.dtype)
-    dropped = xp.where((places < doublings[..., None])[..., None, None, :], value, 0.0).sum((-3, -2, -1))
+
+def narrow(weights: Weights, largest: Array, prior: Array, least: float = 0.0, most: int | None = None) -> Weights:
+    """Halve `B` while it bounds the largest recent gain, and shift the weights to the new step sizes.
+
+    The smallest step sizes end, and larger ones start with the prior: after an outlier, or where gains have become
+    small, experts are told apart as fast as if the large gains had never been. Streams without a recent gain are
+    unchanged.
+
+    Args:
+        weights: the weights so far.
+        largest: the largest recent gain, shape `(...)`.
+        prior: `pi`: initial weights of new step sizes.
+        least: a bound on the gains that is known; `B` does not fall below it.
+        most: halvings at a time; any number by default.
+
+    >>> import numpy as np
+    >>> weights = restart(begin(np.ones(2), slots=1, Q=4, bound=64.0), np.array([True]), np.ones(2))
+    >>> [float(narrow(weights, np.array(largest), np.ones(2)).bound) for largest in (0.0, 3.0, 40.0)]
+    [64.0, 4.0, 64.0]
+    """
+    xp = namespace(weights.value)
+    bound, Q = weights.bound, weights.value.shape[-1]
+    tiny = smallest_value(weights.value)
+    needed = at_least(largest, max(least, tiny))
+    due = (bound >= 2 * needed) & (largest > 0)
+    halvings = xp.floor(xp.log2(xp.where(due, bound, 1.0)) - xp.log2(xp.where(due, needed, 1.0)))
+    halvings = xp.where(bound * 0.5**halvings < needed, halvings - 1, halvings)
+    halvings = at_most(halvings, 2.0 * Q if most is None else float(most))  # from Q on all are new
+    halvings = xp.where(due, halvings, 0.0)
+    return _rescaled(weights, -halvings, xp.where(due, bound * 0.5**halvings, bound), prior)
+
+
+def _rescaled(weights: Weights, places: Array, bound: Array, prior: Array) -> Weights:
+    """Weights for another `B`: every step size moves down by so many places, and those without a past are born."""
+    xp = namespace(weights.value)
+    value, Q = weights.value, weights.value.shape[-1]
+    place = constant(np.arange(Q), value)
+    source = place + places[..., None]  # where the values of each place come from
+    shift = xp.astype(place[:, None] == source[..., None, :], value.dtype)
+    stays = (place >= places[..., None]) & (place < Q + places[..., None])
+    ended = xp.where(stays[..., None, None, :], 0.0, value).sum((-3, -2, -1))
     new = prior[..., None] * xp.exp(-weights.log_unit)[..., None, None, None]
     new = xp.where(alive(weights)[..., None], at_least(new, smallest_value(value)), 0.0)
-    value = xp.where((source < Q)[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
-    births = at_most(doublings, Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
+    old = (source >= 0) & (source < Q)
+    value = xp.where(old[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
+    births = at_most(abs(places), Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
     weights = weights._replace(
-        log_ended=_log_sum(weights.log_ended, weights.log_unit + _log(dropped)),
+        log_ended=_log_sum(weights.log_ended, weights.log_unit + _log(ended)),
         started=weights.started + births,
-        bound=raised,
+        bound=bound,
     )
     return _weighed(weights, value, weights.log_unit)
 
 
 def _weighed(weights: Weights, value: Array, log_unit: Array) -> Weights:
-    """The weights with other values, and every expert's weight that follows from them."""
+    """The weights with new values, and the experts' weights that follow."""
     weight = matmul(value, fractions(value))
     return Weights(value, weight, weight.sum((-2, -1)), log_unit, weights.log_ended, weights.started, weights.bound)
 
 
 def _log(array: Array) -> Array:
-    """Logarithm, with that of a tiny number in place of log 0."""
+    """Logarithm, with a tiny number in place of 0."""
     xp = namespace(array)
     return xp.log(at_least(array, smallest_value(array)))
 
 
 def _log_sum(a: Array, b: Array) -> Array:
-    """`log(exp(a) + exp(b))`; minus infinity stands for a sum of nothing."""
+    """`log(exp(a) + exp(b))`; minus infinity for an empty sum."""
     return namespace(a).logaddexp(a, b)
 
 
 def _largest(value: Array) -> float:
-    """A gain from here on counts as infinite: its bound could not be doubled any more."""
+    """Gains from here on are treated as infinite: their bound could not be doubled."""
     return 1e307 if value.dtype.itemsize == 8 else 1e37
 
 

@@ -1,8 +1,11 @@
 """SAMUEL for JAX: a drop-in optax optimizer, and an engine that trains every expert for itself.
 
 - `samuel`: the optimizer. One gradient a step; nothing else in your training loop changes.
-- `decision`: the parameters to test and use, an average of those trained; `pace` averages other things along.
-- `learning_rate`, `weights`, `certificate`, `shifts`: what its state tells, also inside `jit`.
+- `averaged`: the parameters to test and use, an average of those trained; `pace` averages other things along.
+- `learning_rate`, `weights`, `shifts`, `skipped`: what its state tells, also inside `jit`. `extend` lets a run go on
+  for more steps than it was given.
+- `roles`: which parameters of a tree are matrices, tables and vectors.
+- `paper.algorithm1`: the paper's algorithm with one gradient a step, and its guarantee.
 - `Experts`: the paper's form, in which every expert trains a network of its own; `Sweep`: many schedules at once, which
   share what they have in common. On one device, many devices or many processes.
 - `Checkpoints`: save any of their states, and resume to the bit.
@@ -10,17 +13,28 @@
 Needs `pip install "samuel-optim[jax]"`.
 """
 
-from samuel.core import Anytime, Chosen, Fixed, Geometric, Watched
-from samuel.core.rays import Certificate
-from samuel.jax.bases import scale_by_discounted_rss, scale_by_muon
-from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint, ForeignCheckpoint
+from samuel.core import Anytime, Chosen, Fixed, Geometric
+from samuel.core.rate_search import RateSearch
+from samuel.jax.bases import scale_by_discounted_rss
+from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint
 from samuel.jax.experts import Decision, Experts, ExpertsInfo, ExpertsState
+from samuel.jax.muon import scale_by_muon
+from samuel.jax.roles import roles
 from samuel.jax.sweep import Sweep, SweepInfo, SweepState
-from samuel.jax.transform import SamuelState, certificate, decision, learning_rate, pace, samuel, shifts, weights
+from samuel.jax.transform import (
+    SamuelState,
+    averaged,
+    extend,
+    learning_rate,
+    pace,
+    samuel,
+    shifts,
+    skipped,
+    weights,
+)
 
 __all__ = [
     "Anytime",
-    "Certificate",
     "Checkpoints",
     "Chosen",
     "DamagedCheckpoint",
@@ -29,20 +43,21 @@ __all__ = [
     "ExpertsInfo",
     "ExpertsState",
     "Fixed",
-    "ForeignCheckpoint",
     "Geometric",
+    "RateSearch",
     "SamuelState",
     "Sweep",
     "SweepInfo",
     "SweepState",
-    "Watched",
-    "certificate",
-    "decision",
+    "averaged",
+    "extend",
     "learning_rate",
     "pace",
+    "roles",
     "samuel",
     "scale_by_discounted_rss",
     "scale_by_muon",
     "shifts",
+    "skipped",
     "weights",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from samuel.core.arrays import is_traced
+from samuel.jax.muon import scale_by_muon
 
 
 class DiscountedRssState(NamedTuple):
@@ -66,41 +67,6 @@ def scale_by_discounted_rss(
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
-def scale_by_muon() -> optax.GradientTransformation:
-    """Make the momentum of every matrix orthogonal, so that all directions in it move alike: Muon.
-
-    A matrix of momentum `M = U S V'` becomes `0.2 sqrt(larger side) U V'`, by five steps of an iteration of Newton and
-    Schulz, which is roughly there. The factor gives entries of the size of Adam's, so Adam's learning rates are usual.
-    Kernels of convolutions are matrices of inputs times outputs, the last axis being the outputs, as flax has them.
-    Vectors go to Adam with Nesterov's momentum, and so do tables of word vectors (what has "embedding" in its name),
-    whose rows are not used together. It is `optax.contrib.muon`; give that as the base, `optax.chain(..., scale(-1))`,
-    for parameters of other layouts or names: many layers in one array, or a convolution named "embedding".
-
-    Jordan 2024; the factor is of Liu et al. 2025, "Muon is scalable for LLM training".
-
-    >>> import jax.numpy as jnp
-    >>> base = scale_by_muon()
-    >>> gradient = {"kernel": jnp.diag(jnp.array([1.0, 100.0])), "bias": jnp.array([3.0, 0.0])}
-    >>> direction, state = base.update(gradient, base.init(gradient), gradient)
-    >>> bool(direction["kernel"][0, 0] > 0.5 * direction["kernel"][1, 1])  # the gradient had a hundredth
-    True
-    """
-    # consistent_rms is the factor of 0.2, which lets matrices and Adam's part share one learning rate.
-    downhill = optax.contrib.muon(1.0, consistent_rms=0.2, muon_weight_dimension_numbers=_as_matrices)
-    return optax.chain(downhill, optax.scale(-1.0))
-
-
-def _as_matrices(params: Any) -> Any:
-    """How Muon is to see each parameter as a matrix, inputs times outputs; None for those that are none."""
-
-    def matrix(path: Any, leaf: Any) -> optax.contrib.MuonDimensionNumbers | None:
-        if leaf.ndim < 2 or "embedding" in jax.tree_util.keystr(path):
-            return None
-        return optax.contrib.MuonDimensionNumbers(tuple(range(leaf.ndim - 1)), leaf.ndim - 1)
-
-    return jax.tree.map_with_path(matrix, params)
-
-
 BASES: dict[str, Callable[[], optax.GradientTransformation]] = {
     "adam": optax.scale_by_adam,
     "adagrad": scale_by_discounted_rss,
@@ -108,13 +74,13 @@ BASES: dict[str, Callable[[], optax.GradientTransformation]] = {
     "sgd": optax.identity,
     "muon": scale_by_muon,
 }
-"""The bases with a name; `samuel.core.rules` says which learning rates go with each."""
+"""The bases with a name; `samuel.core.rate_search` says which learning rates go with each."""
 
 SHAPED = ("muon",)
 """Those that must see the shapes of parameters; the others treat every number alike."""
 
 
-def resolve(base: Any) -> optax.GradientTransformationExtraArgs:
+def resolve(base: Any, roles: Any = None) -> optax.GradientTransformationExtraArgs:
     """The optax transformation that a base stands for: a name, or any transformation that gives directions.
 
     >>> resolve("adam").init({"w": 0.0})[0].tolist()
@@ -125,7 +91,7 @@ def resolve(base: Any) -> optax.GradientTransformationExtraArgs:
             raise ValueError(
                 f"base must be one of {', '.join(map(repr, BASES))} or an optax transformation, got {base!r}"
             )
-        return optax.with_extra_args_support(BASES[base]())
+        return optax.with_extra_args_support(scale_by_muon(roles) if base == "muon" else BASES[base]())
     if not (callable(getattr(base, "init", None)) and callable(getattr(base, "update", None))):
         raise ValueError(
             f"base must be one of {', '.join(map(repr, BASES))} or an optax transformation such as "

@@ -15,7 +15,7 @@ from samuel.core import weights as mw
 from samuel.core.arrays import where_needed
 from samuel.core.feedback import reference_loss
 from samuel.core.options import one_of, refuse_blind_sampling
-from samuel.jax.placement import placed
+from samuel.jax.placement import Placement, placed
 from samuel.jax.population import (
     Member,
     Recipe,
@@ -186,22 +186,22 @@ class Experts:
         one_of("newborns", newborns, NEWBORNS)
         refuse_blind_sampling(combine, feedback)
         self.cover, self.feedback, self.combine, self.newborns = cover, feedback, combine, newborns
-        self.slots = _slots(cover, rounds)
+        self.slots: int = _slots(cover, rounds)
         hyperparameters = _hyperparameters(hyperparameters)
         columns = [combinations(learning_rate=phase, **hyperparameters) for phase in _phases(learning_rates, cover)]
         self._rates = tuple(column.pop("learning_rate") for column in columns)
         self._hyper = columns[0]
-        self.recipe = Recipe(loss_fn, base, self._hyper)
-        self.count = self.slots * len(self._rates[0])
-        self.prior = _prior(prior, len(self._rates[0]))
+        self.recipe: Recipe = Recipe(loss_fn, base, self._hyper)
+        self.count: int = self.slots * len(self._rates[0])
+        self.prior: tuple[float, ...] = _prior(prior, len(self._rates[0]))
         self.Q = mw.number_of_rates(cover.limit if rounds is None else rounds) if Q is None else Q
         if not isinstance(self.Q, int) or isinstance(self.Q, bool) or self.Q < 1:
             raise ValueError(f"Q must be a whole number of at least 1, got {Q!r}")
-        self.bound = 0.0 if bound is None else numbers([bound], "bound", positive=True)[0]
+        self.bound: float = 0.0 if bound is None else numbers([bound], "bound", positive=True)[0]
         if clip and bound is None:
             raise ValueError("clip=True needs a bound to clip gains at, such as bound=1.0")
         self.clip = clip
-        self.placement = placed(placement, mesh, within)
+        self.placement: Placement = placed(placement, mesh, within)
         self._keeps_decision = combine == "average" or feedback == "loss"
         self._step = self.placement.compile(self._advance, self.count, donate)
         self._read = self.placement.reader(self._chosen, self.count)

@@ -2,7 +2,7 @@
 
 Each reads every stored vector once and writes only what changes. Left to itself the compiler needs a branch for the
 rounds in which blocks end, and a branch makes the host wait for the device in every step; in a kernel it is free. The
-plain versions in `samuel.jax.vectors` are the reference, and what every other device runs.
+plain versions in `samuel.jax.old_vectors` are the reference, and what every other device runs.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def scale_by_muon(roles: Any | Callable[[str, Any], Any] = None) -> optax.Gradie
         found = jax.tree.leaves(found_roles(updates if params is None else params, roles))
         momenta, squares = jax.tree.leaves(state.momentum), structure.flatten_up_to(state.square)
         count = state.count + 1
-        after = count.astype(jnp.float32)
-        own = [_one(g, role, *rest, after) for g, role, *rest in zip(leaves, found, momenta, squares, strict=True)]
+        rows = zip(leaves, found, momenta, squares, strict=True)
+        own = [_one(g, role, m, square, count) for g, role, m, square in rows]
         directions = _orthogonal([one[0] for one in own], found)
         momenta, squares = ([one[place] for one in own] for place in (1, 2))
         return structure.unflatten(directions), MuonState(
@@ -111,6 +111,7 @@ def _short_product(x: jax.Array, y: jax.Array) -> jax.Array:
 def _one(g: jax.Array, role: Role, m: jax.Array, square: Any, count: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
     """Of one parameter the direction (of a matrix, before it is made orthogonal) and the means after."""
     beta = MOMENTUM if _is_matrix(role) else BETAS[0]
+    count = count.astype(jnp.promote_types(m.dtype, jnp.float32))
     m = beta * m + (1 - beta) * g
     ahead = m * (beta / (1 - beta ** (count + 1))).astype(m.dtype) + g * ((1 - beta) / (1 - beta**count)).astype(
         m.dtype

@@ -177,9 +177,9 @@ class Shard(Placement):
         if EXPERTS not in mesh.axis_names or not {*mesh.axis_names} <= {EXPERTS, DATA}:
             raise ValueError(f"the mesh needs an axis 'experts' and may have an axis 'data', got {mesh.axis_names}")
         # The compiler decides along `data`, whatever the mesh was made for: a loss function need not know of it.
-        self.mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
-        self.spread = NamedSharding(self.mesh, P(EXPERTS))
-        self.everywhere = NamedSharding(self.mesh, P())
+        self.mesh: Mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+        self.spread: NamedSharding = NamedSharding(self.mesh, P(EXPERTS))
+        self.everywhere: NamedSharding = NamedSharding(self.mesh, P())
 
     def rows(self, count: int) -> int:
         shards = self.mesh.shape[EXPERTS]

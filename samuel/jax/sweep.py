@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from samuel.jax.placement import placed
+from samuel.jax.placement import Placement, placed
 from samuel.jax.population import (
     Member,
     Recipe,
@@ -92,11 +92,11 @@ class Sweep:
         within: Literal["map", "scan"] = "map",
         donate: bool = True,
     ) -> None:
-        self.recipe = Recipe(loss_fn, base)
-        self.phases = _phases(phases)
-        self.transitions = _transitions(transitions, len(self.phases))
+        self.recipe: Recipe = Recipe(loss_fn, base)
+        self.phases: tuple[tuple[float, ...], ...] = _phases(phases)
+        self.transitions: tuple[int, ...] = _transitions(transitions, len(self.phases))
         self.reset = reset
-        self.placement = placed(placement, mesh, within)
+        self.placement: Placement = placed(placement, mesh, within)
         self._steps = [
             self.placement.compile(self._advancing(phase), self.count(phase), donate)
             for phase in range(len(self.phases))

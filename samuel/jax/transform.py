@@ -2,257 +2,208 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from samuel.core import weights as mw
 from samuel.core.arrays import is_traced
-from samuel.core.cover import Cover
-from samuel.core.rays import Certificate, Rays, RaysState, certify
-from samuel.core.rules import follow
+from samuel.core.options import between, refuse_unknown
+from samuel.core.rate_search import RateSearch, evidence, search_for
+from samuel.core.rule import Rule, RuleState
 from samuel.jax import bases
-from samuel.jax.vectors import MULTIPLE, pack, products, take_step, unpack, unstacked
+from samuel.jax.muon import found_roles
+from samuel.jax.vectors import Place, fit, narrowed, products, step
 
 
 class SamuelState(NamedTuple):
     """State of `samuel`. Shapes and dtypes never change."""
 
-    rays: RaysState
-    """Weights, clocks and sums."""
-    moving: dict[str, Any]
-    """The basis vectors that change in every step, each like the parameters."""
-    kept: dict[str, Any]
-    """Those that change only when a block ends."""
-    base: tuple[Any, ...]
-    """The base's state: one that all slots share, or one for each."""
+    rule: RuleState
+    """Weights, clocks and sums: some hundred numbers."""
+    prior: jax.Array
+    """Weights of the candidate rates before the first step."""
+    sum: Any
+    """Sum of the base's directions, like the parameters."""
+    lag: Any
+    """Moving sum of the last of them."""
+    base: Any
+    """The base's state."""
     rounding: Any
     """For parameters of less than 32 bits, what they could not hold of the last step; None for the others."""
     average: Any
-    """The average of the parameters up to those before the last step, which `decision` completes; None where there is
+    """Average of the parameters up to those before the last step, which `averaged` completes; None where there is
     none."""
 
 
+def _named_options(make: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, with an error for unknown options that says what replaces those of old."""
+    known = inspect.signature(make).parameters
+
+    @functools.wraps(make)
+    def checked(*args: Any, **options: Any) -> Any:
+        refuse_unknown([name for name in options if name not in known], [*known])
+        return make(*args, **options)
+
+    return checked
+
+
+@_named_options
 def samuel(
-    base: str | optax.GradientTransformation = "adam",
+    base: str | optax.GradientTransformation = "muon",
     learning_rates: Sequence[float] | None = None,
     *,
-    horizon: int | None = None,
-    rule: str = "samuel",
-    cover: Cover | None = None,
-    Q: int | None = None,
-    scale: Literal["rms", "max"] | float | None = None,
-    combine: Literal["points", "steps"] | None = None,
-    newborns: Literal["fresh", "inherit", "join"] | None = None,
-    prior: float | None = None,
-    decay: Literal["none", "linear", "sqrt"] | None = None,
-    lag: float | None = None,
-    reference: Literal["mixture", "long"] | None = None,
-    short_rates: Literal["all", "above"] | None = None,
-    takeover: float | None = None,
-    collapse: float | None = None,
-    alarm: float | None = None,
-    settle: float | None = None,
-    experience: float | None = None,
-    patience: float | None = None,
-    average: float | None = None,
-    base_state: Literal["shared", "slots"] | None = None,
-    weight_decay: float | None = None,
-    weight_decay_mask: Any | Callable[[optax.Params], Any] | None = None,
-    anchor_dtype: Any = None,
-    packed: bool | None = None,
+    steps: int | None = None,
+    weight_decay: float = 0.1,
+    average: bool | None = None,
+    on_shift: str = "restart",
+    clip: float | None = None,
+    search: RateSearch | None = None,
+    state_dtype: Any = None,
+    roles: Any | Callable[[str, Any], Any] = None,
 ) -> optax.GradientTransformationExtraArgs:
     """An optimizer that finds its learning rate while it trains, and finds it again when the data shift.
 
-    Every candidate rate is an expert that stands where training with that rate alone would have taken the directions
-    of the base since its block began; the parameters are a weighted mean of the experts. All of them are judged by the
-    one gradient that is taken at the parameters. See `samuel.core.rays` for the formulas.
+    Use it as any optax optimizer. It needs the parameters in `update`; nothing else of your loop changes. By default
+    matrices move by Muon and everything else by Adam, each with a search for its learning rate; names and shapes in the
+    tree of parameters say which is which, and `samuel.jax.roles(params)` displays it. `samuel.core.rate_search` has the
+    formulas.
 
-    Use it as any optax optimizer. It needs the parameters in `update`, and nothing else of your loop changes. To test
-    or use a network, `decision` has parameters that are less noisy than those of the last step.
+    A schedule of your own multiplies the rate that is found: `optax.chain(samuel(), optax.scale_by_schedule(...))`.
 
     Args:
-        base: what gives the directions: "adam", "muon", "adagrad", "momentum", "sgd", or any optax transformation
-            *without a learning rate*, such as `optax.scale_by_adam(b2=0.95)` or a chain of them.
-        learning_rates: the candidates. By default six decades in steps of half a decade, where people sweep for that
-            base: from 1e-6 to 1 for "adam", "muon", "momentum" and any transformation of your own, from 1e-5 to 10
-            for "adagrad" and "sgd". A long list costs nothing.
-        horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and a
-            run that goes on beyond it begins another of that length. Without it they fall as the root of time.
-        rule: the ready set of the options below. "samuel" (the default): one block, as long as the run, whose first
-            rounds decide about the rate; it starts anew when the gradient leaps, and `decision` averages over its last
-            ninth. "patient": the same, but slow to believe in small rates, for short runs of large networks. "R": the
-            long block alone, which learns about rates to its end, no restart, no average; "K", "Kr": the same with
-            short blocks beside it, restarting when they take over, judged against the mixture or against the long block
-            (these three need a horizon). "levels": eight doubling blocks whose steps are mixed. "theorem": the paper's
-            own weights on eight doubling blocks, with the guarantee on every interval where losses are convex.
-        cover: which blocks run: `samuel.core.Watched`, `Anytime`, `Geometric`, `Fixed` or `Chosen`.
-        Q: with how many step sizes every weight is kept.
-        scale: what gains are measured by: "rms" (each expert's own root mean square), "max" (the largest so far, which
-            keeps the theorem), or a known bound.
-        combine: "points" (the parameters are the mean of the experts' points) or "steps" (each step is the mean of
-            their steps).
-        newborns: experts of a new block start "fresh" at the parameters with their prior weight; "inherit" their
-            block's mean and weight and add the prior; or "join" the other blocks at their mean, with their prior share
-            of the weight.
-        prior: weight of a rate at birth, as a power of the rate. -0.5 makes wide lists safe: the long block starts with
-            the geometric mean of the smallest and the largest rate.
-        decay: how rates fall over a block: "none", "linear" or "sqrt".
-        lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
-            By default, under the rules "samuel" and "patient", 0.5, and over "muon", which remembers longer, 0.67.
-        reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
-        short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
-        takeover: restart everything when the long block's share of the weight falls below this; 0 for never.
-        collapse: restart everything when the long block's rate falls below this part of its slow average: the run
-            would rather go back than on. 0 for never.
-        alarm: restart everything when two gradients in a row have a square of more than this times the mean, that since
-            the last restart and that of about the last hundred: the data have shifted. What is known about rates is
-            kept; `experience` says how much new evidence it takes to change it. 0 for never. Gradients that were
-            clipped before they come here cannot leap.
-        settle: what the block's round `n` says about rates counts `(1 + n / settle) ** -1.5`: after some hundred rounds
-            the rate hardly moves, as it should when a network is about to settle. The rule "samuel" has 100; 0
-            for no end of learning, as in the others.
-        experience: once the data have shifted, what a block says about rates counts as if the block were this many
-            rounds older, or as many as there were before the shift if that is less, up to the next horizon: it
-            begins with what was learned before, and the rate need not be found anew. Rates then begin with a half and
-            are whole again after `settle` rounds. 0 for a block that learns as the first one did. The rules "samuel"
-            and "patient" have 1000 over "muon", and 0 over other bases. It needs `settle`.
-        patience: what speaks for smaller rates in the run's round `n` counts `1.5 n / (n + patience)` times what it
-            would: less at first, because a network's first steps are noisy and look worse than they are, and half as
-            much again in the end. It counts in full where the square of the gradient is more than twice its mean so
-            far, and once everything has begun anew, after a shift or a horizon. Meant for one long block. The rule
-            "patient" has 100; 0 for no such thing, as in the others.
-        average: `decision` averages the parameters with weights that grow as this power of the time since the last
-            restart, 8 for about its last ninth; 0 for no average, which saves a copy of the parameters.
-        base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets ("adagrad")
-            should have one for each, where there are several.
-        weight_decay: decoupled: in every step parameters shrink by this times the learning rate in use.
-        weight_decay_mask: which parameters that is for: a tree of booleans, or a function of the parameters.
-        anchor_dtype: dtype of the vectors that are only read between block ends, such as `jnp.bfloat16`.
-        packed: keep the optimizer's vectors packed into one array each, which is much faster, or as trees like the
-            parameters, which keeps parameters that are spread over devices where they are. By default packed where
-            there is only one device.
+        base: what gives the directions: "muon" (for matrices, and Adam for the rest), "adam", "adagrad", "momentum",
+            "sgd", or any optax transformation *without a learning rate*, such as `optax.scale_by_adam(b2=0.95)`.
+        learning_rates: candidate learning rates. By default six decades in steps of half a decade, where people sweep
+            for that base: from 1e-6 to 1, and from 1e-5 to 10 for Adagrad and SGD without momentum. A long list costs
+            nothing.
+        steps: number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end. Without it
+            they fall as the root of time, and the averaged parameters are the ones to use. The state keeps it: `extend`
+            lets a run go on for longer.
+        weight_decay: decoupled weight decay: parameters shrink by this times their learning rate in every step. Vectors
+            (biases, factors of norms) never do.
+        average: keep the averaged parameters beside the trained ones, which costs a copy. By default where `steps` is
+            not given.
+        on_shift: what to do when the gradient leaps because the data have shifted: "restart" the search (what is known
+            about rates is kept) or "ignore" it.
+        clip: largest norm of the whole gradient; a larger one is scaled down to it. Clip here and not before: the shift
+            detector must see the norm as it was.
+        search: the numbers of the rule, a `samuel.core.RateSearch`, if not those that suit the base.
+        state_dtype: dtype of direction sum, lag and average: "float32", or "bfloat16" for half the memory. By default
+            that of each parameter, but not less than 32 bits for float16.
+        roles: roles that are known better than names and shapes tell: a tree of "matrix", "table", "vector" or None (as
+            found) like that of the parameters, or a prefix of it; or a function of a parameter's name, with dots, and
+            the parameter.
 
     Returns:
-        An `optax.GradientTransformationExtraArgs`. `learning_rate`, `decision`, `weights` and `certificate` read its
-        state.
+        An `optax.GradientTransformationExtraArgs`. `averaged`, `learning_rate`, `weights`, `shifts` and `skipped` read
+        its state.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> import samuel
-    >>> optimizer = samuel.jax.samuel("adam")
-    >>> params = {"w": jnp.array([3.0, -2.0])}
+    >>> optimizer = samuel.jax.samuel()
+    >>> params = {"kernel": jnp.array([[3.0, -2.0], [1.0, 4.0]]), "bias": jnp.array([3.0, -2.0])}
     >>> state = optimizer.init(params)
     >>> @jax.jit
     ... def step(params, state):
-    ...     gradient = jax.grad(lambda params: jnp.sum(params["w"] ** 2))(params)
+    ...     gradient = params  # of half the squared norm
     ...     updates, state = optimizer.update(gradient, state, params)
     ...     return optax.apply_updates(params, updates), state
     >>> for _ in range(300):
     ...     params, state = step(params, state)
-    >>> bool(jnp.abs(params["w"]).max() < 0.1)
+    >>> bool(jnp.abs(samuel.jax.averaged(state, params)["kernel"]).max() < 0.1)
     True
     """
-    direction = bases.resolve(base)
-    decay_rate = _checked_decay(weight_decay)
-    shapeless = isinstance(base, str) and base not in bases.SHAPED
-    plan = follow(
-        rule,
-        learning_rates,
-        base=base if isinstance(base, str) else None,
-        horizon=horizon,
-        cover=cover,
-        Q=Q,
-        scale=scale,
-        combine=combine,
-        newborns=newborns,
-        prior=prior,
-        decay=decay,
-        lag=lag,
-        reference=reference,
-        short_rates=short_rates,
-        takeover=takeover,
-        collapse=collapse,
-        alarm=alarm,
-        settle=settle,
-        experience=experience,
-        patience=patience,
-        average=average,
-        base_state=base_state,
-        weight_decay=decay_rate,
-    )
-    if packed not in (None, True, False):
-        raise ValueError(f"packed must be True, False or None, got {packed!r}")
-    anchors_in = _checked_dtype(anchor_dtype)
+    direction = bases.resolve(base, roles)
+    name = base if isinstance(base, str) else None
+    by_muon = name == "muon"
+    if search is None:
+        search = search_for(name, learning_rates)
+    elif learning_rates is not None:
+        raise ValueError(f"learning_rates={learning_rates!r} would be ignored; give search=RateSearch(learning_rates)")
+    average = steps is None if average is None else average
+    rule = Rule(search, groups=2 if by_muon else 1, steps=steps, average=average, on_shift=on_shift, clip=clip)
+    between("weight_decay", weight_decay, 0.0, math.inf, low_included=True)
+    given_dtype = _checked_dtype(state_dtype)
 
-    shapes_seen: set[tuple[tuple[int, ...], ...]] = set()
-    """Of the parameters that `init` was called with; packed vectors do not tell."""
-
-    def in_one() -> bool:
-        return jax.device_count() == 1 if packed is None else packed
-
-    def for_base(tree: Any) -> Any:
-        """Gradients or parameters as the base takes them: packed where it does not care for shapes."""
-        return pack(tree) if in_one() and shapeless else tree
+    def places(params: Any) -> list[Place]:
+        found = jax.tree.leaves(found_roles(params, roles))
+        return [Place(int(by_muon and role.kind != "matrix"), int(role.kind == "vector")) for role in found]
 
     def init(params: optax.Params) -> SamuelState:
         _refuse_parameters(params)
-        shapes_seen.add(_shapes(params))
+        places(params)  # refuses roles that do not fit
         params = jax.tree.map(jnp.asarray, params)
         full = _at_least_float32(params)
-        vector = pack(full) if in_one() else full
-        wide = for_base(full)
-        return SamuelState(
-            rays=jax.tree.map(jnp.copy, plan.start(jnp.zeros((), jnp.float32))),  # no buffer twice: it may be donated
-            moving={name: jax.tree.map(_zeros_beside, vector) for name in plan.moving},
-            kept={name: jax.tree.map(lambda p: _zeros_beside(p, anchors_in), vector) for name in plan.kept},
-            base=tuple(_placed_like(wide, direction.init(wide)) for _ in range(plan.directions)),
+        state = rule.start(jnp.zeros((), jnp.float32))
+        kept = lambda p: _zeros_beside(p, _dtype_of_state(p.dtype, given_dtype))  # noqa: E731
+        started = SamuelState(
+            rule=state,
+            prior=search.shares(state.search)[0],
+            sum=jax.tree.map(kept, params),
+            lag=jax.tree.map(kept, params),
+            base=_placed_like(full, direction.init(full)),
             rounding=jax.tree.map(lambda p: _zeros_beside(p) if _is_short(p) else None, params),
-            average=jax.tree.map(jnp.copy, vector) if plan.averages else None,
+            average=jax.tree.map(lambda p: p.astype(_dtype_of_state(p.dtype, given_dtype)), params)
+            if rule.average
+            else None,
         )
+        return jax.tree.map(jnp.copy, started)  # no buffer twice: it may be donated
 
     def update(
         updates: optax.Updates, state: SamuelState, params: optax.Params | None = None, **extra: Any
     ) -> tuple[optax.Updates, SamuelState]:
-        _refuse_other_state(state, plan)
-        _refuse_mismatch(updates, state, params, in_one())
-        if shapes_seen and _shapes(params) not in shapes_seen:
-            raise ValueError(
-                f"the parameters have the shapes {_shapes(params)}, but the optimizer was initialised for "
-                f"{' or '.join(map(str, shapes_seen))}"
-            )
+        _refuse_other_state(state, rule)
+        _refuse_mismatch(updates, state, params)
         params = jax.tree.map(jnp.asarray, params)
-        gradient, full = _at_least_float32(updates), _at_least_float32(params)
+        full = _at_least_float32(params)
+        gradient = _at_least_float32(updates)
         mean = state.average
-        if plan.averages:  # only now is it known where the last step led: what follows us in a chain may change it
-            mean = _nearer(mean, pack(full) if in_one() else full, state.rays.pace)
-        vector = pack(gradient) if in_one() else gradient
-        moving, kept = [state.moving[name] for name in plan.moving], [state.kept[name] for name in plan.kept]
-        rays, moves = plan.advance(state.rays, products(vector, [*moving, *kept, vector]))
+        if rule.average:  # only now is it known where the last step led: what follows us in a chain may change it
+            mean = jax.tree.map(lambda old, p: _nearer(old, p, state.rule), mean, full)
 
-        wide_gradient, wide = vector if in_one() and shapeless else gradient, for_base(full)
-        stepped = [direction.update(wide_gradient, own, wide, **extra) for own in state.base]
-        directions = [pack(step) if in_one() and not shapeless else step for step, _ in stepped]
-        change, moving, kept = take_step(moving, kept, directions, moves, plan.enters)
+        leaves, structure = jax.tree.flatten(params)
+        wide, sums, lags = jax.tree.leaves(full), jax.tree.leaves(state.sum), jax.tree.leaves(state.lag)
+        where = places(params)
+        dots, squares = products(jax.tree.leaves(gradient), sums, lags, where, rule.groups)
+        decay = jnp.asarray([weight_decay, 0.0], jnp.float32)[None]
+        after, moves = rule.advance(state.rule, dots, squares, decay)
 
-        change = unpack(change, params) if in_one() else change
-        if decay_rate is not None:
-            shrink = rays.rate * decay_rate
-            marked = _mask(weight_decay_mask, params)
-            change = jax.tree.map(lambda c, p, m: jnp.where(m, c - shrink * p, c), change, full, marked)
-        change, rounding = _fit(change, state.rounding, params)
-
-        restarted = unstacked(moves.restarted) if plan.base_state == "slots" else [moves.reset]
-        base_after = tuple(
-            jax.tree.map(partial(jnp.where, anew), _alike(direction.init(wide), own), own)
-            for anew, (_, own) in zip(restarted, stepped, strict=True)
+        usable = moves.gradient > 0
+        heard = jax.tree.map(lambda g: jnp.where(usable, g * moves.gradient.astype(g.dtype), 0), gradient)
+        steps, stepped = direction.update(heard, state.base, full, **extra)
+        base = jax.tree.map(
+            lambda fresh, new, old: jnp.where(moves.reset, fresh.astype(old.dtype), jnp.where(usable, new, old)),
+            jax.tree.map(jnp.asarray, direction.init(full)),
+            stepped,
+            state.base,
         )
-        moving, kept = dict(zip(plan.moving, moving, strict=True)), dict(zip(plan.kept, kept, strict=True))
-        return change, SamuelState(rays, moving, kept, base_after, rounding, mean)
+
+        rests = structure.flatten_up_to(state.rounding)
+        changes, new_sums, new_lags, new_rests = [], [], [], []
+        for p, x, s, lag, d, rest, place in zip(
+            leaves, wide, sums, lags, jax.tree.leaves(steps), rests, where, strict=True
+        ):
+            change, s, lag = step(x, s, lag, d.astype(x.dtype), place, moves, search.lag, state.rule.round)
+            change, rest = fit(change, rest, p)
+            for values, value in zip((changes, new_sums, new_lags, new_rests), (change, s, lag, rest), strict=True):
+                values.append(value)
+        new = SamuelState(
+            rule=after,
+            prior=state.prior,
+            sum=structure.unflatten(new_sums),
+            lag=structure.unflatten(new_lags),
+            base=base,
+            rounding=structure.unflatten(new_rests),
+            average=mean,
+        )
+        return structure.unflatten(changes), new
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
@@ -261,7 +212,7 @@ def samuel(
 
 
 def learning_rate(state: Any) -> jax.Array:
-    """The learning rate in use: that of the last step, all experts and the decay taken together.
+    """The learning rate of the last step: one number, or over "muon" two, of matrices and of everything else.
 
     Args:
         state: the state of `samuel`, or of any optax optimizer that has it inside. May be traced.
@@ -272,35 +223,34 @@ def learning_rate(state: Any) -> jax.Array:
     >>> round(float(learning_rate(state)), 3)  # training begins in the middle of the list
     0.1
     """
-    return _found(state).rays.rate
+    return _one_or_two(_found(state).rule.search.rate, 0)
 
 
-def decision(state: Any, params: optax.Params) -> optax.Params:
-    """The parameters to test and use: the average of those trained, which has less of the steps' noise.
+def averaged(state: Any, params: optax.Params) -> optax.Params:
+    """The averaged parameters, which have less of the steps' noise: those to test and to use.
 
-    Training goes on with the parameters themselves. Where a network carries statistics of its own along (batch norm),
-    those that belong to the average are their average at the same `pace`.
+    They are the average over the last part of what was trained since the last shift. Training goes on with the
+    parameters themselves. What a network carries along (statistics of batch norm) is averaged at the same `pace`.
 
     Args:
         state: the state of `samuel`, or of any optax optimizer that has it inside. May be traced.
-        params: the parameters as they are now, which are the last to enter the average. They are returned where the
-            rule keeps none, and so are those that `optax.masked` or `optax.partition` keeps from it.
+        params: the parameters as they are now, which are the last to enter the average. They are returned where there
+            is no average, and so are those that `optax.masked` or `optax.partition` keeps from it.
 
     >>> import jax.numpy as jnp
-    >>> from samuel.jax import decision, samuel
+    >>> from samuel.jax import averaged, samuel
     >>> optimizer = samuel("sgd")
     >>> params, state = jnp.ones(2), optimizer.init(jnp.ones(2))
     >>> for t in range(100):
     ...     updates, state = optimizer.update(params + (-1) ** t, state, params)  # a noisy gradient of |x|^2 / 2
     ...     params = params + updates
-    >>> bool(jnp.linalg.norm(decision(state, params)) < 0.5)
+    >>> bool(jnp.linalg.norm(averaged(state, params)) < 0.5)
     True
     """
     own = _found(state)
     if own.average is None:
         return params
-    # Packed or not, `rounding` has the structure of the parameters; those that are masked out are not ours.
-    marks, structure = jax.tree.flatten(own.rounding, is_leaf=lambda node: node is None or _is_masked(node))
+    means, structure = jax.tree.flatten(own.average, is_leaf=_is_masked)
     try:
         parts = structure.flatten_up_to(params)
     except ValueError:
@@ -308,18 +258,30 @@ def decision(state: Any, params: optax.Params) -> optax.Params:
             f"the parameters have the structure {jax.tree.structure(params)}, but the optimizer was initialised for "
             f"{structure}"
         ) from None
-    ours = [part for part, mark in zip(parts, marks, strict=True) if not _is_masked(mark)]
-    leaves, inside = jax.tree.flatten(ours)  # flax.nnx keeps every array in a node of its own
-    trained = [jnp.asarray(leaf) for leaf in leaves]
-    mean = _nearer(_parted(own.average, trained), _at_least_float32(trained), own.rays.pace)
-    found = iter(inside.unflatten([leaf.astype(p.dtype) for leaf, p in zip(mean, trained, strict=True)]))
-    return structure.unflatten(
-        [part if _is_masked(mark) else next(found) for part, mark in zip(parts, marks, strict=True)]
-    )
+
+    def completed(mean: Any, part: Any) -> Any:
+        if _is_masked(mean):
+            return part
+        leaves, inside = jax.tree.flatten(part)  # flax.nnx keeps every array in a node of its own
+        arrays = [jnp.asarray(leaf) for leaf in leaves]
+        means = [mean]
+        if mean.ndim == 1 and sum(p.size for p in arrays) == mean.size:  # perhaps inside optax.flatten
+            ends = np.cumsum([p.size for p in arrays])[:-1].tolist()
+            means = [each.reshape(p.shape) for each, p in zip(jnp.split(mean, ends), arrays, strict=True)]
+        for one, p in zip(means, arrays, strict=False):
+            if p.shape != one.shape:
+                raise ValueError(
+                    f"a parameter has the shape {p.shape}, but the optimizer was initialised for {one.shape}"
+                )
+        return inside.unflatten(
+            [_nearer(one, _wide(p), own.rule, p.dtype) for one, p in zip(means, arrays, strict=True)]
+        )
+
+    return structure.unflatten([completed(mean, part) for mean, part in zip(means, parts, strict=True)])
 
 
 def pace(state: Any) -> jax.Array:
-    """How far the average went towards the parameters in the last step; see `decision`.
+    """How far the average went towards the parameters in the last step; see `averaged`.
 
     To average anything else along, such as batch statistics: `optax.incremental_update(new, average, pace(state))`.
 
@@ -333,40 +295,68 @@ def pace(state: Any) -> jax.Array:
     >>> round(float(pace(state)), 3)  # 9 / (3 + 9)
     0.75
     """
-    return _found(state).rays.pace
+    return _found(state).rule.tail.pace
 
 
 def weights(state: Any) -> jax.Array:
-    """The weight of every expert in the decision, `(slots, rates)`, summing to 1; see `learning_rate`.
+    """What is known about the candidate rates: their weights relative to those at the start, summing to 1.
 
-    The rates are in ascending order; the slots go from the shortest block to the longest.
-    """
-    return mw.shares(_found(state).rays.weights)
-
-
-def certificate(state: Any) -> Certificate:
-    """How far the decisions were behind each expert of the running blocks; see `learning_rate` and `Certificate`.
+    All are equal before the first step; weight that piles up at an end of the list asks for a longer list. They are in
+    ascending order of the rates; over "muon" there are two rows, of matrices and of everything else. See
+    `learning_rate`.
 
     >>> import jax.numpy as jnp
-    >>> from samuel.jax import certificate, samuel
-    >>> optimizer = samuel("sgd", (0.01, 0.1, 1.0))
-    >>> params, state = jnp.ones(2), optimizer.init(jnp.ones(2))
-    >>> for _ in range(5):
-    ...     updates, state = optimizer.update(params, state, params)  # the gradient of |x|^2 / 2
-    ...     params = params + updates
-    >>> report = certificate(state)
-    >>> bool((report.measured[-1] <= report.bound[-1]).all())  # of the long block
-    True
+    >>> from samuel.jax import samuel, weights
+    >>> weights(samuel("sgd", (0.01, 0.1, 1.0, 10.0)).init(jnp.zeros(3))).tolist()
+    [0.25, 0.25, 0.25, 0.25]
     """
-    return certify(_found(state).rays)
+    own = _found(state)
+    return _one_or_two(evidence(own.rule.search, own.prior[..., None, :]), 1)
 
 
 def shifts(state: Any) -> jax.Array:
-    """How often everything was restarted because the data seemed to have shifted; see `learning_rate`.
+    """How often the search was restarted because the data seemed to have shifted; see `learning_rate`.
 
-    Not a count of changes in the data: under the default rule, of leaps of the gradient. A slow change makes none.
+    Not a count of changes in the data, but of leaps of the gradient. A slow change makes none.
     """
-    return _found(state).rays.shifts
+    return _found(state).rule.detector.shifts
+
+
+def skipped(state: Any) -> jax.Array:
+    """How many gradients were left out because they were not finite or blew up; see `learning_rate`."""
+    return _found(state).rule.skipped
+
+
+def extend(state: Any, steps: int) -> Any:
+    """The state of a run that goes on for more steps than it was given, without a leap of the learning rate.
+
+    Rates grow from where they are until they have reached the schedule of the longer run, in a tenth of the steps that
+    are left. Go on with the same optimizer.
+
+    Args:
+        state: the state of `samuel`, or of any optax optimizer that has it inside.
+        steps: number of steps of the whole run, those so far included.
+
+    >>> import jax.numpy as jnp
+    >>> from samuel.jax import extend, samuel
+    >>> state = samuel(steps=100).init(jnp.zeros(3))
+    >>> float(extend(state, 1000).rule.steps)
+    1000.0
+    """
+    count = 0
+
+    def extended(node: Any) -> Any:
+        nonlocal count
+        if not isinstance(node, SamuelState):
+            return node
+        count += 1
+        longer = Rule(RateSearch()).extend(_unboxed(node.rule), steps)
+        return node._replace(rule=jax.tree.map(_boxed_like, node.rule, longer, is_leaf=_is_variable))
+
+    found = jax.tree.map(extended, state, is_leaf=lambda node: isinstance(node, SamuelState))
+    if not count:
+        raise ValueError(f"expected the state of a samuel optimizer, got a {type(state).__name__} with none inside")
+    return found
 
 
 def _found(state: Any) -> SamuelState:
@@ -375,52 +365,61 @@ def _found(state: Any) -> SamuelState:
     if len(found) != 1:
         what = "no state of samuel" if not found else f"{len(found)} states of samuel; pass one of them"
         raise ValueError(f"expected the state of one samuel optimizer, got a {type(state).__name__} with {what}")
+    return _unboxed(found[0])
 
-    def is_variable(node: Any) -> bool:  # flax.nnx keeps every array in one, and each is a tree of its own
-        return type(node).__module__.startswith("flax.") and (hasattr(node, "get_value") or hasattr(node, "value"))
 
-    def value(node: Any) -> Any:
-        return node.get_value() if hasattr(node, "get_value") else node.value
+def _is_variable(node: Any) -> bool:
+    """Whether this is a variable of flax.nnx, which keeps every array in one; each is a tree of its own."""
+    return type(node).__module__.startswith("flax.") and (hasattr(node, "get_value") or hasattr(node, "value"))
 
-    return jax.tree.map(lambda leaf: value(leaf) if is_variable(leaf) else leaf, found[0], is_leaf=is_variable)
+
+def _unboxed(tree: Any) -> Any:
+    def value(leaf: Any) -> Any:
+        if not _is_variable(leaf):
+            return leaf
+        return leaf.get_value() if hasattr(leaf, "get_value") else leaf.value
+
+    return jax.tree.map(value, tree, is_leaf=_is_variable)
+
+
+def _boxed_like(old: Any, new: Any) -> Any:
+    return old.replace(new) if _is_variable(old) else new
+
+
+def _one_or_two(of_searches: jax.Array, axes: int) -> jax.Array:
+    """What belongs to the searches, without their axis if there is one search. `axes` come after it."""
+    axis = -1 - axes
+    return jnp.squeeze(of_searches, axis) if of_searches.shape[axis] == 1 else of_searches
 
 
 # Trees
 
 
-def _nearer(mean: Any, params: Any, pace: jax.Array) -> Any:
+def _nearer(mean: jax.Array, p: jax.Array, state: RuleState, dtype: Any = None) -> jax.Array:
     """The average after the parameters have entered it."""
-    return jax.tree.map(lambda mean, p: mean + pace.astype(p.dtype) * (p - mean), mean, params)
-
-
-def _parted(vector: Any, params: list[jax.Array]) -> list[jax.Array]:
-    """A vector of the state, packed or a tree, as a list of arrays like these parameters."""
-    leaves = jax.tree.leaves(vector)
-    if _shapes(leaves) == _shapes(params):
-        return leaves
-    size = sum(p.size for p in params)
-    if len(leaves) == 1 and leaves[0].ndim == 1 and 0 <= leaves[0].size - size < MULTIPLE:
-        return unpack(leaves[0], params)
-    raise ValueError(f"the parameters have the shapes {_shapes(params)}, but the state {_shapes(leaves)}")
+    wide = mean.astype(p.dtype)
+    after = wide + state.tail.pace.astype(p.dtype) * (p - wide)
+    return narrowed(after, mean.dtype, state.round) if dtype is None else after.astype(dtype)
 
 
 def _is_masked(node: Any) -> bool:
     return isinstance(node, optax.MaskedNode)
 
 
-def _alike(tree: Any, like: Any) -> Any:
-    """The tree with the dtypes of another: a branch must return what its counterpart returns."""
-    return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), tree, like)
+def _wide(leaf: Any) -> jax.Array:
+    leaf = jnp.asarray(leaf)
+    return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
 
 def _at_least_float32(tree: Any) -> Any:
     """Parameters or gradients as the base and the sums want them: 16 bits are too few to add small steps up."""
+    return jax.tree.map(_wide, tree)
 
-    def widened(leaf: Any) -> jax.Array:
-        leaf = jnp.asarray(leaf)
-        return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
-    return jax.tree.map(widened, tree)
+def _dtype_of_state(dtype: Any, given: Any) -> Any:
+    if given is not None:
+        return given
+    return dtype if dtype == jnp.bfloat16 else jnp.promote_types(dtype, jnp.float32)
 
 
 def _zeros_beside(leaf: jax.Array, dtype: Any = None) -> jax.Array:
@@ -432,7 +431,7 @@ def _placed_like(params: Any, state: Any) -> Any:
     """The base's state with what is like the parameters placed where they are, also in a compiled `init`."""
     structure = jax.tree.structure(params, is_leaf=_is_masked)
 
-    def is_like(node: Any) -> bool:  # also where a part of the parameters is masked: Muon has two such parts
+    def is_like(node: Any) -> bool:  # also where a part of the parameters is masked
         return jax.tree.structure(node, is_leaf=_is_masked) == structure
 
     def placed(node: Any) -> Any:
@@ -452,29 +451,6 @@ def _is_short(leaf: jax.Array) -> bool:
     return jnp.finfo(leaf.dtype).bits < 32
 
 
-def _fit(change: Any, rounding: Any, params: Any) -> tuple[Any, Any]:
-    """The change in the dtype of the parameters, and what they could not hold of it, to be made up for later."""
-
-    def fitted(change: jax.Array, rest: jax.Array | None, p: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-        if rest is None:
-            return change.astype(p.dtype), None
-        bits = jnp.finfo(p.dtype)
-
-        def rounded(x: jax.Array) -> jax.Array:  # a plain cast there and back may be optimised away
-            return jax.lax.reduce_precision(x, bits.nexp, bits.nmant)
-
-        here = p.astype(jnp.float32)
-        wanted = change + rest.astype(jnp.float32)
-        step = rounded(rounded(here + wanted) - here)
-        reached = rounded(here + step)
-        return step.astype(p.dtype), (wanted - (reached - here)).astype(p.dtype)
-
-    changes, structure = jax.tree.flatten(change)
-    rests = structure.flatten_up_to(rounding)
-    pairs = [fitted(*three) for three in zip(changes, rests, jax.tree.leaves(params), strict=True)]
-    return structure.unflatten([step for step, _ in pairs]), structure.unflatten([rest for _, rest in pairs])
-
-
 # Refusing what cannot work
 
 
@@ -489,42 +465,24 @@ def _refuse_parameters(params: Any) -> None:
             )
 
 
-def _shapes(tree: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(jnp.shape(leaf) for leaf in jax.tree.leaves(tree))
-
-
-def _refuse_other_state(state: Any, plan: Rays) -> None:
+def _refuse_other_state(state: Any, rule: Rule) -> None:
     if not isinstance(state, SamuelState):
         raise ValueError(f"state must be what this optimizer's init returned, got a {type(state).__name__}")
-    ours = {*plan.moving}, {*plan.kept} | _also(plan.averages), (plan.slots, len(plan.learning_rates), plan.Q)
-    has_average = state.average is not None
-    theirs = {*state.moving}, {*state.kept} | _also(has_average), state.rays.weights.value.shape
+    ours = (rule.groups, len(rule.search.learning_rates), rule.search.Q), rule.average
+    theirs = state.rule.search.value.shape, state.average is not None
     if ours != theirs:
+        word = {True: "an average", False: "no average"}
         raise ValueError(
-            "the state was made by an optimizer with other options: it has the vectors "
-            f"{sorted(theirs[0] | theirs[1])} and weights of {theirs[2]} (slots, rates, Q), and this one needs "
-            f"{sorted(ours[0] | ours[1])} and {ours[2]}"
+            "the state was made by an optimizer with other options: it has weights of shape "
+            f"{theirs[0]} (searches, rates, Q) and {word[theirs[1]]}, and this one needs {ours[0]} and {word[ours[1]]}"
         )
 
 
-def _also(averages: bool) -> set[str]:
-    return {"average"} if averages else set()
-
-
-def _refuse_mismatch(updates: Any, state: SamuelState, params: Any, packed: bool) -> None:
+def _refuse_mismatch(updates: Any, state: SamuelState, params: Any) -> None:
     if params is None:
         raise ValueError("samuel needs the parameters: call update(gradients, state, params)")
-    ours = next(iter(state.moving.values()))
     _refuse_other_shapes("gradients", updates, "parameters", params)
-    if not packed:
-        _refuse_other_shapes("parameters", params, "optimizer's state", ours)
-        return
-    then, now = (jax.tree.structure(tree, is_leaf=lambda node: node is None) for tree in (state.rounding, params))
-    if then != now:
-        raise ValueError(f"the parameters have the structure {now}, but the optimizer was initialised for {then}")
-    size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
-    if not (isinstance(ours, jax.Array) and 0 <= ours.size - size < MULTIPLE):
-        raise ValueError(f"the parameters have {size} numbers, but the optimizer was initialised for {ours.size}")
+    _refuse_other_shapes("parameters", params, "optimizer's state", state.sum)
 
 
 def _refuse_other_shapes(name: str, tree: Any, other_name: str, other: Any) -> None:
@@ -539,15 +497,6 @@ def _refuse_other_shapes(name: str, tree: Any, other_name: str, other: Any) -> N
             )
 
 
-def _checked_decay(weight_decay: Any) -> Any:
-    if weight_decay is None or is_traced(weight_decay):
-        return weight_decay
-    number = isinstance(weight_decay, int | float) or hasattr(weight_decay, "dtype")
-    if not number or isinstance(weight_decay, bool) or not 0 <= float(weight_decay) < float("inf"):
-        raise ValueError(f"weight_decay must be a number of at least 0, got {weight_decay!r}")
-    return None if weight_decay == 0 else weight_decay
-
-
 def _checked_dtype(dtype: Any) -> Any:
     if dtype is None:
         return None
@@ -555,18 +504,6 @@ def _checked_dtype(dtype: Any) -> Any:
         found = jnp.dtype(dtype)
     except TypeError:
         found = None
-    if found is None or not jnp.issubdtype(found, jnp.floating):
-        raise ValueError(f"anchor_dtype must be a floating-point dtype such as jnp.bfloat16, got {dtype!r}")
+    if found not in (jnp.dtype(jnp.float32), jnp.dtype(jnp.bfloat16)):
+        raise ValueError(f"state_dtype must be 'float32' or 'bfloat16', got {dtype!r}")
     return found
-
-
-def _mask(mask: Any, params: Any) -> Any:
-    if mask is None:
-        return jax.tree.map(lambda _: True, params)
-    mask = mask(params) if callable(mask) else mask
-    if jax.tree.structure(mask) != jax.tree.structure(params):
-        raise ValueError(
-            f"weight_decay_mask has the structure {jax.tree.structure(mask)}, the parameters have "
-            f"{jax.tree.structure(params)}"
-        )
-    return mask

@@ -1,110 +1,123 @@
-"""Storage: the vectors of the basis, as trees like the parameters or packed into one array each.
+"""What a step does with arrays as large as the parameters: dot products before it, one pass over all of them in it.
 
-What is done with them is said by `samuel.core.rays`; nothing here knows why.
-
-Packed vectors need a handful of operations on the device instead of a handful for every array of the parameters, and on
-a GPU two kernels do all of it. Trees keep the placement of parameters that are spread over several devices.
+Every array lies where its parameter lies, also when that is spread over devices. The scalars are those of
+`samuel.core.rule`, whose first lines have the formulas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from samuel.core.rays import Moves
-
-MULTIPLE = 4096
-"""Packed vectors are filled up with zeros to a multiple of this, so that the kernels need no masks."""
+from samuel.core.rule import Moves
 
 
-def pack(tree: Any) -> jax.Array:
-    """All numbers of a tree in one vector, in the widest of their dtypes, filled up with zeros.
+class Place(NamedTuple):
+    """Where a parameter finds its scalars."""
 
-    >>> import jax.numpy as jnp
-    >>> pack({"a": jnp.ones((2, 2)), "b": jnp.ones(3)}).shape
-    (4096,)
+    search: int
+    """Its search: the first axis of the scalars."""
+    decay: int
+    """Its weight decay: the second axis of those that depend on it."""
+
+
+def products(
+    gradients: Sequence[jax.Array],
+    sums: Sequence[jax.Array],
+    lags: Sequence[jax.Array],
+    places: Sequence[Place],
+    searches: int,
+) -> tuple[jax.Array, jax.Array]:
+    """`<g, s>` and `<g, l>` of every search, `(searches, 2)`, and `<g, g>`, `(searches,)`.
+
+    >>> g, s, l = jnp.ones(3), jnp.full(3, 2.0), jnp.zeros(3)
+    >>> dots, squares = products([g], [s], [l], [Place(0, 0)], searches=1)
+    >>> dots.tolist(), squares.tolist()
+    ([[6.0, 0.0]], [3.0])
     """
-    leaves = jax.tree.leaves(tree)
-    size = sum(leaf.size for leaf in leaves)
-    dtype = jnp.result_type(jnp.float32, *leaves)
-    padding = jnp.zeros(-size % MULTIPLE, dtype)
-    return jnp.concatenate([*(leaf.astype(dtype).ravel() for leaf in leaves), padding])
+    totals = [[jnp.zeros((), jnp.float32)] * 3 for _ in range(searches)]
+    for g, s, lag, place in zip(gradients, sums, lags, places, strict=True):
+        total = totals[place.search]
+        for i, other in enumerate((s, lag, g)):
+            total[i] = total[i] + jnp.sum(g * other.astype(g.dtype)).astype(jnp.float32)
+    table = jnp.stack([jnp.stack(total) for total in totals])
+    return table[:, :2], table[:, 2]
 
 
-def unpack(vector: jax.Array, like: Any) -> Any:
-    """The tree that `pack` made the vector of; only shapes are taken from `like`."""
-    leaves, structure = jax.tree.flatten(like)
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    parts = [vector[end - leaf.size : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
-    return jax.tree.unflatten(structure, parts)
-
-
-def products(gradient: Any, basis: Sequence[Any]) -> jax.Array:
-    """`<g, b>` for every vector of the basis."""
-    if _kernels_fit(gradient):
-        from samuel.jax import kernels
-
-        return kernels.dots(gradient, basis)
-    return jnp.stack([_dot(gradient, vector) for vector in basis])
-
-
-def take_step(
-    moving: Sequence[Any], kept: Sequence[Any], directions: Sequence[Any], moves: Moves, enters: np.ndarray
-) -> tuple[Any, list[Any], list[Any]]:
-    """The update and the basis after the step.
+def step(
+    p: jax.Array, s: jax.Array, lag: jax.Array, d: jax.Array, place: Place, moves: Moves, memory: Any, round: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The change of one parameter, its direction sum and its lag.
 
     Args:
-        moving: the basis vectors that change in every step.
-        kept: those that change only when a block ends.
-        directions: what the base gave.
-        moves: what is to be done.
-        enters: which directions enter which moving vectors at all, `(moving, directions)`.
+        p: the parameter, of 32 bits or more.
+        s: the direction sum.
+        lag: the lag.
+        d: the direction.
+        place: where its scalars are.
+        moves: the scalars.
+        memory: of the lag: `RateSearch.lag`.
+        round: number of the step, for the rounding of what has 16 bits.
     """
-    if _kernels_fit(moving[0]):
-        from samuel.jax import kernels
-
-        return kernels.step(moving, kept, directions, moves, enters)
-    update = combination([*moving, *kept, *directions], [*unstacked(moves.difference), *unstacked(moves.along)])
-    moved = []
-    for i, vector in enumerate(moving):
-        entering = [k for k in range(len(directions)) if enters[i][k]]
-        terms = [vector, *(directions[k] for k in entering)]
-        moved.append(combination(terms, [moves.keep[i], *(moves.enter[i, k] for k in entering)]))
-
-    def rewritten(vectors: list[Any]) -> list[Any]:
-        rows = [combination(vectors, unstacked(row)) for row in unstacked(moves.rewrite)]
-        return [jax.tree.map(lambda new, old: new.astype(old.dtype), *pair) for pair in zip(rows, vectors, strict=True)]
-
-    new = jax.lax.cond(moves.due, rewritten, lambda vectors: vectors, [*moved, *kept])
-    return update, new[: len(moving)], new[len(moving) :]
+    keep = moves.keep[place]
+    scalars = (moves.slide[place], moves.along[place.search], moves.back[place.search], moves.enter[place.search])
+    slide, along, back, enter = (scalar.astype(p.dtype) for scalar in scalars)
+    shrink = (keep - 1).astype(p.dtype)
+    wide_s, wide_lag = s.astype(p.dtype), lag.astype(p.dtype)
+    change = shrink * p + slide * wide_s + along * d + back * wide_lag
+    keep = keep.astype(p.dtype)
+    restart = moves.restart
+    new_s = jnp.where(restart, 0, keep * wide_s + enter * d)
+    new_lag = jnp.where(restart, 0, memory * (keep * wide_lag + enter * d))
+    return change, narrowed(new_s, s.dtype, round), narrowed(new_lag, lag.dtype, round)
 
 
-def combination(vectors: Sequence[Any], factors: Sequence[jax.Array]) -> Any:
-    """The sum of vectors, each times its factor, in the dtype of the first (which has full precision)."""
+def narrowed(x: jax.Array, dtype: Any, round: jax.Array) -> jax.Array:
+    """Numbers in a dtype of a state; in bfloat16, rounded up or down at random, so that small steps add up.
 
-    def combined(*leaves: jax.Array) -> jax.Array:
-        dtype = leaves[0].dtype
-        terms = [factor.astype(dtype) * leaf.astype(dtype) for factor, leaf in zip(factors, leaves, strict=True)]
-        return sum(terms[1:], start=terms[0])
+    The chances are such that the mean over many rounds is exact. The same number is rounded the same way in the same
+    round.
 
-    return jax.tree.map(combined, *vectors)
-
-
-def unstacked(array: jax.Array) -> list[jax.Array]:
-    """The entries along the first axis."""
-    return [array[i] for i in range(array.shape[0])]
-
-
-def _dot(a: Any, b: Any) -> jax.Array:
-    parts = jax.tree.map(lambda x, y: jnp.sum(x * y.astype(x.dtype), dtype=jnp.float32), a, b)
-    return jax.tree.reduce(jnp.add, parts, jnp.zeros((), jnp.float32))
+    >>> x = jnp.full((), 1 + 2.0**-10)  # a quarter of the way between two numbers
+    >>> rounded = jax.vmap(lambda t: narrowed(x, jnp.bfloat16, t))(jnp.arange(4000)).astype(jnp.float32)
+    >>> bool(abs(rounded.mean() - x) < 2**-13)
+    True
+    """
+    if dtype != jnp.bfloat16 or x.dtype == jnp.bfloat16:
+        return x.astype(dtype)
+    bits = jax.lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
+    chance = _scrambled(bits ^ _scrambled(round.astype(jnp.uint32))) & 0xFFFF
+    raised = jax.lax.bitcast_convert_type((bits + chance) & jnp.uint32(0xFFFF0000), jnp.float32)
+    return raised.astype(jnp.bfloat16)
 
 
-def _kernels_fit(vector: Any) -> bool:
-    """Whether the vectors are packed, in single precision, and on a device that the kernels are written for."""
-    packed = isinstance(vector, jax.Array) and vector.ndim == 1 and vector.dtype == jnp.float32
-    return packed and vector.size > 0 and vector.size % MULTIPLE == 0 and jax.default_backend() == "gpu"
+def _scrambled(x: jax.Array) -> jax.Array:
+    """Bits that look random: Appleby 2011, the last mixing of MurmurHash3."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)
+
+
+def fit(change: jax.Array, rest: jax.Array | None, p: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    """A change in the dtype of its parameter, and what the parameter cannot hold of it, to be made up for later.
+
+    Args:
+        change: the change, of 32 bits or more.
+        rest: what was left over before; None for parameters of 32 bits or more.
+        p: the parameter.
+    """
+    if rest is None:
+        return change.astype(p.dtype), None
+    bits = jnp.finfo(p.dtype)
+
+    def rounded(x: jax.Array) -> jax.Array:  # a plain cast there and back may be optimised away
+        return jax.lax.reduce_precision(x, bits.nexp, bits.nmant)
+
+    here = p.astype(jnp.float32)
+    wanted = change + rest.astype(jnp.float32)
+    moved = rounded(rounded(here + wanted) - here)
+    reached = rounded(here + moved)
+    return moved.astype(p.dtype), (wanted - (reached - here)).astype(p.dtype)

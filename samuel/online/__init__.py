@@ -3,6 +3,7 @@
 domains      where decisions may lie
 bases        what an expert does with its gradients
 Samuel       many experts on many intervals; `Single`, a base learner on its own
+models       linear and logistic models of rows: `learn_one`, `predict_one`; `river` and `sklearn` for their protocols
 rivals       other ways to weigh experts that come and go: `SAOL`, `CBCE`, `FLH` and others
 streams      sequences of losses: made up, from a CSV file, from river
 play         a learner against a stream, giving a `Trace`
@@ -31,8 +32,10 @@ from samuel.online.conformal import Conformal, backtest
 from samuel.online.domains import Ball, Box, Domain, Free, HalfLine, Interval, Simplex
 from samuel.online.learner import Learner, Rule
 from samuel.online.losses import AbsoluteLoss, LinearLoss, LogisticLoss, LossFamily, PinballLoss, SquaredLoss
+from samuel.online.models import Classifier, Regressor
 from samuel.online.play import play
 from samuel.online.regret import Grid, Hindsight, RegretMap, growth_exponent, hindsight, regret_map
+from samuel.online.rivals.ader import Ader
 from samuel.online.rivals.aflh import AFLH
 from samuel.online.rivals.cbce import CBCE
 from samuel.online.rivals.fixed_share import FixedShare
@@ -42,6 +45,7 @@ from samuel.online.rivals.parameter_free import ParameterFree
 from samuel.online.rivals.rival import Rival
 from samuel.online.rivals.sacs import SACS
 from samuel.online.rivals.saol import SAOL
+from samuel.online.rivals.sword import Sword
 from samuel.online.samuel import Samuel
 from samuel.online.single import Single
 from samuel.online.streams import (
@@ -74,6 +78,7 @@ __all__ = [
     "Adagrad",
     "AdagradFull",
     "Adam",
+    "Ader",
     "Adversary",
     "AllIntervals",
     "Anytime",
@@ -82,6 +87,7 @@ __all__ = [
     "Box",
     "Certificate",
     "Chosen",
+    "Classifier",
     "Compact",
     "Conformal",
     "Cover",
@@ -112,6 +118,7 @@ __all__ = [
     "Pruned",
     "RMSprop",
     "Recorded",
+    "Regressor",
     "RegretMap",
     "Rival",
     "RiverStream",
@@ -127,6 +134,7 @@ __all__ = [
     "Stepped",
     "Storms",
     "Stream",
+    "Sword",
     "Trace",
     "TwoValleys",
     "backtest",

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,20 +39,22 @@ EVERY = 10.0
 def demo(
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The folder of the run.", show_default="samuel-demo, or -2, -3, ..."),
+        typer.Option("--out", "-o", help="The folder of the runs.", show_default="samuel-demo, or -2, -3, ..."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """See SAMUEL at work: networks that learn digits, and a shift without notice. Takes a minute or two.
 
-    The paper's online experiment on data that come with scikit-learn: SAMUEL and the paper's twelve baselines, three
-    seeds each. Prints the table of the paper and writes `report.html`, which opens in any browser, offline too. It is
-    the same as `samuel run digits`.
+    Two studies on data that come with scikit-learn, three seeds each. `digits-sweep`: SAMUEL without a learning rate
+    beside a sweep of AdamW's. `digits`, the paper's online experiment: SAMUEL, the paper's algorithm and its twelve
+    baselines, at rates searched for these data, before and after a shift. Prints the tables and writes `report.html`,
+    which opens in any browser, offline too.
     """
     with needs(*NEEDED):
-        from samuel_lab.studies.catalogue import STUDIES
-    _start(STUDIES["digits"](), _free("samuel-demo") if out is None else out, as_json, quiet)
+        from samuel_lab.studies.catalogue import DEMO
+    folder = _free("samuel-demo") if out is None else out
+    _begin({folder / study.name: study for study in DEMO}, folder / "report.html", as_json, quiet)
 
 
 @app.command(
@@ -91,7 +93,7 @@ def resume(
     try:
         run = Run.open(folder)
         if not repair and _complete(run):
-            finish(run, as_json, quiet)
+            finish([run], run.folder / "report.html", as_json, quiet)
             return
         study = study_of(run.config["study"], run.config["options"])
     except RunError as error:
@@ -102,7 +104,8 @@ def resume(
         choose_device(device or study.device, study.deterministic)
     except BadSetting as error:  # nothing was done, so nothing is said about it in the folder
         fail(f"--device: {error}", BAD_INPUT)
-    _carry_out(run, study, as_json, quiet, repair)
+    _carry_out(run, study, quiet, repair)
+    finish([run], run.folder / "report.html", as_json, quiet)
 
 
 def _complete(run: Run) -> bool:
@@ -151,7 +154,8 @@ def _command(kind: type[Study]) -> Callable[..., None]:
             study = kind.read({name: value for name, value in given.items() if value is not None})
         except BadSetting as error:
             raise _refused(error) from None
-        _start(study, _free(f"runs/{kind.name}-1") if out is None else out, as_json, quiet)
+        folder = _free(f"runs/{kind.name}-1") if out is None else out
+        _begin({folder: study}, folder / "report.html", as_json, quiet)
 
     parameters = []
     types = kind.kinds()
@@ -207,25 +211,36 @@ def _free(name: str) -> Path:
     return path
 
 
-def _start(study: Study, folder: Path, as_json: bool, quiet: bool) -> None:
-    """Begin a run."""
+def _begin(studies: Mapping[Path, Study], page: Path, as_json: bool, quiet: bool) -> None:
+    """Run studies one after another, each in its folder, then print their results and write one page of them."""
     from samuel_lab.execution import choose_device
-    from samuel_lab.runs import Run, RunError
-    from samuel_lab.studies.settings import BadSetting, words
+    from samuel_lab.studies.settings import BadSetting
 
+    first = next(iter(studies.values()))
     try:
-        choose_device(study.device, study.deterministic)
+        choose_device(first.device, first.deterministic)
     except BadSetting as error:
         raise _refused(error) from None
+    runs = []
+    for folder, study in studies.items():
+        runs.append(_created(folder, study))
+        _carry_out(runs[-1], study, quiet, fresh=True)
+    finish(runs, page, as_json, quiet)
+
+
+def _created(folder: Path, study: Study) -> Run:
+    """The folder of a new run."""
+    from samuel_lab.runs import Run, RunError
+    from samuel_lab.studies.settings import words
+
     # The run may be resumed from another folder.
     paths = {key: str(path.absolute()) for key in ("data", "cache") if (path := getattr(study, key)) is not None}
     changed = {**study.changed(), **paths}
     flags = [_flag(f"--{key.replace('_', '-')} {shlex.quote(words(value))}") for key, value in changed.items()]
     try:
-        run = Run.create(folder, study.name, study.as_json() | paths, " ".join(["samuel run", study.name, *flags]))
+        return Run.create(folder, study.name, study.as_json() | paths, " ".join(["samuel run", study.name, *flags]))
     except RunError as error:
         fail(str(error), BAD_INPUT)
-    _carry_out(run, study, as_json, quiet, fresh=True)
 
 
 def _flag(text: str) -> str:
@@ -236,8 +251,8 @@ def _flag(text: str) -> str:
     return f"--no-{name[2:]}" if value == "no" else text
 
 
-def _carry_out(run: Run, study: Study, as_json: bool, quiet: bool, repair: bool = False, fresh: bool = False) -> None:
-    """Train what is left of a run, print its results and write its report.
+def _carry_out(run: Run, study: Study, quiet: bool, repair: bool = False, fresh: bool = False) -> None:
+    """Train what is left of a run.
 
     A run that is `fresh`, and that fails before there is a plan, leaves nothing behind: it would fail again.
     """
@@ -279,25 +294,25 @@ def _carry_out(run: Run, study: Study, as_json: bool, quiet: bool, repair: bool 
         run.stopped("error", str(error))
         advised = bad or isinstance(error, DamagedRun | ChangedPlan)  # whose messages say what else can be done
         fail(message if advised else f"{message}\n{again}", BAD_INPUT if bad else FAILED)
-    finish(run, as_json, quiet)
 
 
-def finish(run: Run, as_json: bool, quiet: bool) -> None:
-    """Print the results of a run that is complete, and write its page."""
+def finish(runs: Sequence[Run], page: Path, as_json: bool, quiet: bool) -> None:
+    """Print the results of runs that are complete, and write their page."""
     from samuel_lab.report import summary, terminal
     from samuel_lab.report.reading import read
     from samuel_lab.runs import RunError
 
     try:
-        recorded = read(run.folder)
+        recorded = [read(run.folder) for run in runs]
     except RunError as error:
         fail(f"All trials are complete, and the results could not be read: {error}")
     if as_json:
-        typer.echo(json.dumps(summary.as_json([recorded]), indent=2, allow_nan=False))
+        typer.echo(json.dumps(summary.as_json(recorded), indent=2, allow_nan=False))
     elif not quiet:
-        terminal.show(wide_console(), [recorded])
-    typer.echo(f"Run: {_relative(run.folder)}", err=as_json)
-    page = run.folder / "report.html"
+        terminal.show(wide_console(), recorded)
+    for run in runs:
+        typer.echo(f"Run: {_relative(run.folder)}", err=as_json)
+    page = page.absolute()
     try:
         from samuel_lab.report.page import write
     except ModuleNotFoundError as error:  # training machines need not have what pages are made with
@@ -305,9 +320,9 @@ def finish(run: Run, as_json: bool, quiet: bool) -> None:
         typer.echo(f"No report: {missing} is not installed. `samuel report` makes it where it is.", err=True)
         return
     try:
-        write([recorded], page)
+        write(recorded, page)
     except OSError as error:
-        fail(f"The report could not be written to {page}: {error.strerror or error}. The run itself is complete.")
+        fail(f"The report could not be written to {page}: {error.strerror or error}. What was trained is complete.")
     typer.echo(f"Report: {_relative(page)}", err=as_json)
 
 

@@ -107,6 +107,7 @@ def list_command(
         table.add_row(name, label)
     table.add_row("search", "every step schedule of an offline study; search@0.1 for those that begin with 0.1")
     table.add_row("baselines", ", ".join(methods.GROUPS["baselines"]))
+    table.add_row("adamw-rates", ", ".join(methods.GROUPS["adamw-rates"]))
     table.add_row("peers", "all of the following")
     for peer in optimizers.PEERS.values():
         table.add_row(f"  {peer.name}", f"{peer.label}: {peer.about}")

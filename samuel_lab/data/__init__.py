@@ -1,17 +1,17 @@
-"""Data for studies: read safely, decoded once into a memory-mapped cache, and served in an order that is a function.
+"""Data sets for studies: read safely, decoded once into a memory-mapped cache, served in a reproducible order.
 
-digits       scikit-learn's digits, with nothing to download
+digits       scikit-learn's digits, without a download
 cifar10      CIFAR-10, from its binary files, an image folder, or an archive of either
 folders      image folders shaped like ImageNet
 sst2         SST-2, with a vocabulary from its training split
 sources      the files of a folder or an archive, under the same names
-unpack       archives, unpacked with nothing outside their folder
-cache        decoded arrays on the disk, beside their checksums
+unpack       safe extraction of archives
+cache        decoded arrays on disk, with checksums
 decoding     image files to arrays, in worker processes
-batches      which examples a step sees, and batches made on the device
-pipeline     batches of images that are decoded while the network trains
+batches      examples of a step, and batches assembled on the device
+pipeline     batches of images decoded while the network trains
 
-Every loader gives NumPy arrays. This module holds the two records they give, and needs NumPy alone.
+Loaders return NumPy arrays in the two records of this module, which needs NumPy only.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Any
 import numpy as np
 
 MIXED = 20220512
-"""The seed of the order in which loaders give examples: on a disk they are often sorted by class, and any beginning of
-a split should be mixed."""
+"""Seed of the order in which loaders return examples: files are often sorted by class, and any prefix of a split should
+be mixed."""
 
 Tell = Callable[[str, int, int], None]
-"""What loaders call as they work: what they are doing, how much of it is done, and how much there is."""
+"""Progress callback of loaders: activity, amount done, total amount."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Examples and their labels, as arrays; they may be memory-mapped, and are not to be written to.
+    """Examples and their labels as arrays, possibly memory-mapped; read-only.
 
     Args:
         inputs: images, uint8 of shape (count, height, width, channels); or ids of tokens, int32 of shape
@@ -68,7 +68,7 @@ class Split:
         return len(self.labels)
 
     def only(self, classes: Sequence[int]) -> Split:
-        """The examples of some classes, in the order they have, with labels renumbered from 0 in the order given.
+        """The examples of some classes in their order, with labels renumbered from 0 in the order given.
 
         Args:
             classes: which labels to keep.
@@ -87,10 +87,10 @@ class Split:
         return Split(np.asarray(self.inputs[kept]), labels[kept])
 
     def first(self, count: int) -> Split:
-        """At most so many examples of every class: the first ones, in the order they have.
+        """The first examples of every class, in their order.
 
         Args:
-            count: how many of each class, at least 1.
+            count: maximum number of each class, at least 1.
         """
         if operator.index(count) < 1:
             raise ValueError(f"count must be at least 1, got {count}")
@@ -101,14 +101,14 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set in two splits, the names of its classes, and what is known about it.
+    """A data set: training and test split, class names and facts.
 
     Args:
         name: what it is called.
-        train: the examples to learn from.
-        test: the examples to be judged on.
-        classes: the name of every label, in order.
-        facts: anything JSON can hold: where it came from, counts, checksum, damaged files.
+        train: training examples.
+        test: test examples.
+        classes: name of every label, in order.
+        facts: JSON-serialisable: source, counts, checksum, damaged files.
     """
 
     name: str
@@ -119,13 +119,13 @@ class Dataset:
 
 
 def permutation(count: int, *seeds: int) -> np.ndarray:
-    """The numbers below `count` in an order that follows from the seeds, today and in later versions of NumPy.
+    """A permutation of the numbers below `count` that follows from the seeds, for every version of NumPy.
 
-    NumPy promises that the bits of a generator stay as they are, and not what `Generator.permutation` makes of them.
+    NumPy guarantees the bit stream of a generator, but not the result of `Generator.permutation`.
 
     Args:
-        count: how many numbers.
-        seeds: whole numbers that are not negative.
+        count: length of the permutation.
+        seeds: non-negative integers.
 
     >>> permutation(5, 0, 1).tolist(), permutation(5, 0, 2).tolist()
     ([3, 4, 2, 1, 0], [4, 3, 2, 0, 1])

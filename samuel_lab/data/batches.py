@@ -1,7 +1,7 @@
-"""Which examples a step sees, as a function of the step; and batches made on the device from data that stays there.
+"""The examples of every step as a function of the step, and batches assembled on the device.
 
-Nothing here remembers where a run is: `Order.indices(step)` and `Resident.batch(step)` give the same for the same step,
-so a run that is resumed sees what it would have seen.
+There is no state: `Order.indices(step)` and `Resident.batch(step)` depend on the step only, so a resumed run sees the
+same batches.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from samuel_lab.data import Split, permutation
 
 AUGMENTATIONS = (None, "crop-flip")
 PADDING = 4
-"""Pixels by which "crop-flip" moves an image at most, in each direction."""
+"""Maximum shift of "crop-flip" in each direction, in pixels."""
 
 
 class Order:
-    """Which examples every step sees: each once an epoch, in an order of its own for every epoch.
+    """The examples of every step: each once per epoch, in a new order every epoch.
 
-    The order is a function of the seed and the epoch, so any step can be asked for at any time. What is left of an
-    epoch and does not fill a batch is dropped. If there are fewer examples than a batch holds, batches are cut from
-    the orders of all epochs one after another: every example comes as often as any other, give or take one, and some
-    come twice in a batch.
+    The order is a function of seed and epoch, so steps can be accessed in any order. The incomplete last batch of an
+    epoch is dropped. If there are fewer examples than a batch holds, batches are cut from the concatenated orders of
+    all epochs: counts of examples differ by at most one, and some come twice in a batch.
 
     Args:
-        count: how many examples there are.
-        batch: how many a step sees.
+        count: number of examples.
+        batch: examples per step.
         seed: not negative.
-        shard: which part of every batch this process works on, and of how many parts; a batch must split evenly.
+        shard: (part, parts) of every batch for this process; a batch must split evenly.
 
     >>> order = Order(count=10, batch=4, seed=0)
     >>> order.steps_per_epoch, order.indices(0).tolist(), order.indices(1).tolist(), order.indices(2).tolist()
@@ -58,10 +57,10 @@ class Order:
         self._permutation = np.arange(0)
 
     def indices(self, step: int) -> np.ndarray:
-        """The examples of a step (of this process's part of its batch).
+        """The examples of a step, in this process's part of the batch.
 
         Args:
-            step: how many steps came before.
+            step: number of steps before.
         """
         positions = self.positions(step)
         if self.count >= self.batch:
@@ -70,10 +69,10 @@ class Order:
         return np.array([self._order_of(epoch)[place] for epoch, place in zip(passes, places, strict=True)])
 
     def positions(self, step: int) -> np.ndarray:
-        """The places of a step's examples in their epoch: what distinguishes the draws for one from another's.
+        """The positions of a step's examples in their epoch, which seed their random draws.
 
         Args:
-            step: how many steps came before.
+            step: number of steps before.
         """
         step = _at_least(step, 0, "step")
         part, parts = self.shard
@@ -88,12 +87,12 @@ class Order:
 
 
 def statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The mean and the standard deviation of every channel of some images, exact but for the last rounding.
+    """Mean and standard deviation of every channel of some images, exact up to the final rounding.
 
-    A channel that never changes gets the deviation 1, so that one can divide by it.
+    A constant channel gets the deviation 1, to allow division.
 
     Args:
-        split: images; normally those to learn from.
+        split: images, usually of the training split.
 
     >>> images = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1, 1, 1)
     >>> statistics(Split(images, np.zeros(4, np.int32)))
@@ -105,9 +104,9 @@ def statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:
         raise ValueError("there are no images to take the mean of")
     channels = split.inputs.shape[-1]
     pixels = split.inputs[0].size
-    # By place in the image first, which adds long rows to one another, and by channel at the end.
+    # Sum over images first, which adds long rows, and over pixels at the end.
     total, squares = np.zeros(pixels, np.uint64), np.zeros(pixels, np.uint64)
-    rows = max(1, 2**22 // pixels)  # a share at a time: it may be larger than the memory
+    rows = max(1, 2**22 // pixels)  # in chunks: it may be larger than memory
     for first in range(0, len(split), rows):
         share = np.asarray(split.inputs[first : first + rows]).reshape(-1, pixels).astype(np.uint32)
         total += share.sum(0, dtype=np.uint64)
@@ -120,12 +119,12 @@ def statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def normalised(inputs: jax.Array, mean: Any, std: Any, dtype: DTypeLike = jnp.float32) -> jax.Array:
-    """Images with the mean taken away and divided by the deviation, channel by channel; tokens as they are.
+    """Images normalised by mean and deviation of each channel; tokens unchanged.
 
     Args:
         inputs: uint8 images with the channels last, or int32 tokens.
-        mean: one number for each channel.
-        std: one number for each channel.
+        mean: of each channel.
+        std: of each channel.
         dtype: of the result.
 
     >>> normalised(jnp.array([[1, 5]], jnp.uint8), mean=(3.0, 3.0), std=(2.0, 2.0))
@@ -138,14 +137,14 @@ def normalised(inputs: jax.Array, mean: Any, std: Any, dtype: DTypeLike = jnp.fl
 
 
 def cropped_and_flipped(images: jax.Array, key: jax.Array, padding: int = PADDING) -> jax.Array:
-    """Images, each moved by up to `padding` pixels in both directions and flipped left to right half of the time.
+    """Images, each shifted by up to `padding` pixels in both directions and flipped horizontally half of the time.
 
-    Where a moved image leaves its frame empty there are zeros: for normalised images, the mean colour.
+    Gaps are filled with zeros: for normalised images, the mean colour.
 
     Args:
         images: of shape (count, height, width, channels).
-        key: for the draws.
-        padding: how far, in pixels.
+        key: for the random draws.
+        padding: maximum shift in pixels.
 
     >>> cropped_and_flipped(jnp.ones((2, 8, 8, 3)), jax.random.key(0)).shape
     (2, 8, 8, 3)
@@ -165,19 +164,19 @@ def cropped_and_flipped(images: jax.Array, key: jax.Array, padding: int = PADDIN
 
 
 class Resident:
-    """Examples to learn from that live on the device; batches are gathered, changed and normalised there.
+    """Training examples on the device; batches are gathered, augmented and normalised there.
 
-    A batch is a function of the seed and the step. In a training step that is jitted as a whole,
+    A batch is a function of seed and step. In a jitted training step,
     `prepare(data, order.indices(step), step)` does the same as `batch(step)`.
 
     Args:
         split: the examples; images stay uint8 on the device.
-        batch: how many a step sees.
-        seed: for the order, and for what is changed at random.
-        augment: None, or "crop-flip": move by up to 4 pixels and flip left to right half of the time.
+        batch: examples per step.
+        seed: of the order and the augmentation.
+        augment: None, or "crop-flip": shift by up to 4 pixels and flip horizontally half of the time.
         mean: of each channel; from the split if None. Tokens have none.
         std: of each channel, likewise.
-        dtype: of the images that come out.
+        dtype: of the images returned.
 
     >>> images = np.arange(4 * 2 * 2, dtype=np.uint8).reshape(4, 2, 2, 1)
     >>> resident = Resident(Split(images, np.arange(4, dtype=np.int32)), batch=2, seed=0)
@@ -213,14 +212,14 @@ class Resident:
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many steps see every example once, but for what is left over."""
+        """Number of whole batches per epoch."""
         return self.order.steps_per_epoch
 
     def batch(self, step: int) -> tuple[jax.Array, jax.Array]:
         """The inputs and labels of a step.
 
         Args:
-            step: how many steps came before.
+            step: number of steps before.
         """
         indices = self.order.indices(step).astype(np.int32)
         return _prepared_at_once(
@@ -228,12 +227,12 @@ class Resident:
         )
 
     def prepare(self, data: tuple[jax.Array, jax.Array], indices: Any, step: Any) -> tuple[jax.Array, jax.Array]:
-        """The same from the data and the indices of a step; a pure function, to be traced.
+        """The same from the data and the indices of a step, as a pure function for tracing.
 
         Args:
-            data: `self.data`, passed in so that it is no constant of what is compiled.
+            data: `self.data`, passed as an argument so that it is not compiled in as a constant.
             indices: `self.order.indices(step)`.
-            step: how many steps came before; it decides what is drawn at random.
+            step: number of steps before, which seeds the augmentation.
         """
         return _prepared(data, indices, self._key, step, self.mean, self.std, augment=self.augment, dtype=self.dtype)
 
@@ -256,23 +255,23 @@ def _prepared(
     return inputs, labels
 
 
-# Compiled once for all that have the same shapes, such as the trials of a study.
+# Compiled once for all of equal shapes, such as the trials of a study.
 _prepared_at_once = jax.jit(_prepared, static_argnames=("augment", "dtype"))
 _normalised_at_once = jax.jit(normalised, static_argnames="dtype")
 
 
 class Exam:
-    """Examples to be judged on that live on the device, in batches of one size.
+    """Test examples on the device, in batches of equal size.
 
-    The last batch is filled up with zeros. The mask is 1 for examples and 0 for what fills up: sums of
-    `mask * what is measured`, divided by `count`, are means over the examples.
+    The last batch is padded with zeros, and the mask is 0 for padding: sums of `mask * values`, divided by `count`, are
+    means over the examples.
 
     Args:
         split: the examples; images stay uint8 on the device.
-        batch: how many to judge at once; at most as many as there are.
-        mean: of each channel of the images that were learned from; see `statistics`. Tokens have none.
+        batch: examples per batch; at most their number.
+        mean: of each channel of the training images; see `statistics`. Tokens have none.
         std: of each channel, likewise.
-        dtype: of the images that come out.
+        dtype: of the images returned.
 
     >>> split = Split(np.full((5, 2, 2, 1), 9, np.uint8), np.arange(5, dtype=np.int32))
     >>> exam = Exam(split, batch=3, mean=(8.0,), std=(2.0,))
@@ -283,9 +282,9 @@ class Exam:
 
     def __init__(self, split: Split, batch: int, mean: Any = None, std: Any = None, dtype: DTypeLike = jnp.float32):
         if not len(split):
-            raise ValueError("there are no examples to be judged on")
+            raise ValueError("there are no test examples")
         if split.inputs.dtype == np.uint8 and (mean is None or std is None):
-            raise ValueError("images need the mean and std of those that were learned from: see `statistics`")
+            raise ValueError("images need the mean and std of the training images: see `statistics`")
         self.count = len(split)
         self.size = min(_at_least(batch, 1, "batch"), self.count)
         self.mean, self.std, self.dtype = _numbers(mean), _numbers(std), dtype
@@ -300,10 +299,10 @@ class Exam:
         return len(self.data[1])
 
     def batch(self, number: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The inputs, labels and mask of one batch: for sets that are too large to be normalised at once.
+        """The inputs, labels and mask of one batch, for sets too large to be normalised at once.
 
         Args:
-            number: which batch, from 0.
+            number: index of the batch.
         """
         if not 0 <= operator.index(number) < len(self):
             raise IndexError(f"there is no batch {number}: there are {len(self)}")
@@ -326,12 +325,12 @@ class Exam:
 
 
 def _on_device(array: np.ndarray) -> jax.Array:
-    # A copy: on a CPU, JAX may otherwise work on the memory of the file itself, which someone could change.
+    # A copy: on a CPU, JAX may otherwise alias the memory-mapped file, which could change.
     return jnp.array(array, copy=True)
 
 
 def _numbers(given: Any) -> jax.Array | None:
-    """On the device once, and not at every step."""
+    """Constants on the device, to avoid a transfer at every step."""
     return None if given is None else jnp.asarray(given, jnp.float32)
 
 

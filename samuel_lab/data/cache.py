@@ -1,14 +1,14 @@
-"""What was decoded, kept on the disk: arrays that are memory-mapped, beside a manifest with their checksums.
+"""Cache of decoded data on disk: memory-mapped arrays and a manifest with their checksums.
 
     CACHE/
       cifar10-0f3a.../
         manifest.json   the format and its version, the source, facts, and the size and sha256 of every array
         train.npy ...
 
-An entry is made under a hidden name and renamed when it is whole. It is looked at each time it is opened: if its
-source has changed since (another size or time of change), or a file has another size than it had, it is made again.
-Checksums are compared on request, since reading everything is what a memory map saves. While a process makes an entry,
-others that want it wait, and then share it. No pickle is read or written.
+An entry is built under a hidden name and renamed when it is complete. It is checked each time it is opened: if its
+source has changed (size or modification time), or a file has another size than recorded, it is rebuilt. Checksums are
+verified on request, since that reads everything. While one process builds an entry, others wait and then share it. No
+pickle is read or written.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Entry:
     """An entry of the cache.
 
     Args:
-        folder: where it is.
-        arrays: the arrays by their names, memory-mapped and read-only.
-        facts: what `build` said about it.
-        checksum: of all arrays together: the same data give the same checksum on any machine.
+        folder: of the entry.
+        arrays: by name, memory-mapped and read-only.
+        facts: the result of `build`.
+        checksum: of all arrays: equal for equal data on any machine.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class Entry:
 
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
-    """Where the cache is: as given, or `$SAMUEL_CACHE`, or `$XDG_CACHE_HOME/samuel`, or `~/.cache/samuel`.
+    """The folder of the cache: as given, or `$SAMUEL_CACHE`, or `$XDG_CACHE_HOME/samuel`, or `~/.cache/samuel`.
 
     Args:
         cache: a folder, or None.
@@ -78,19 +78,18 @@ def cached(
     verify: bool = False,
     whole: Callable[[Path, Mapping[str, Any]], bool] | None = None,
 ) -> Entry:
-    """Open an entry of the cache, after making it if it is not there, or not what it should be.
+    """Open an entry of the cache; builds it if it is missing, outdated or damaged.
 
     Args:
-        name: what it is, for people who look into the cache.
-        key: which one it is: the path of the source, options. Anything JSON can hold.
-        state: in what state the source is, such as its size and time of change: where that is another one than when
-            the entry was made, it is made again. Anything JSON can hold.
-        build: makes the entry: it writes `.npy` files into the folder it is given, and returns facts that JSON can
-            hold. What it leaves in the folder beside `.npy` files is kept too, and not looked at.
+        name: readable name of the entry.
+        key: identity of the entry: path of the source, options. JSON-serialisable.
+        state: fingerprint of the source, such as size and modification time: if it differs from that of the entry, the
+            entry is rebuilt. JSON-serialisable.
+        build: writes `.npy` files into a given folder and returns JSON-serialisable facts. Other files in the folder
+            are kept, but not checked.
         cache: the folder of the cache; see `cache_folder`.
-        verify: compare the checksums of all arrays too, which reads all of them.
-        whole: looks at the folder and the facts of an entry, and says whether what is there beside the arrays is
-            still whole.
+        verify: check the checksums of all arrays, which reads them.
+        whole: checks files other than arrays: takes the folder and the facts of an entry, returns whether it is valid.
 
     >>> import tempfile
     >>> def build(folder):
@@ -106,7 +105,7 @@ def cached(
     root = cache_folder(cache)
     digest = hashlib.sha256(json.dumps([name, VERSION, key], sort_keys=True).encode()).hexdigest()[:16]
     folder = root / f"{name}-{digest}"
-    state = json.loads(json.dumps(state))  # as it will be read back
+    state = json.loads(json.dumps(state))  # normalise to what JSON returns
     with _locked(root, f".{folder.name}.lock"):
         problem = _problem(folder, state, verify, whole)
         if problem:
@@ -117,7 +116,7 @@ def cached(
 
 
 def file_state(path: str | os.PathLike[str]) -> list[int]:
-    """The size of a file and when it last changed: enough to notice that it is another one.
+    """Size and modification time of a file, to notice changes.
 
     Args:
         path: the file.
@@ -127,11 +126,11 @@ def file_state(path: str | os.PathLike[str]) -> list[int]:
 
 
 def listing_state(root: str | os.PathLike[str], names: Iterable[str]) -> str:
-    """A digest of the names, sizes and times of change of some files of a folder.
+    """A digest of the names, sizes and modification times of some files of a folder.
 
     Args:
         root: the folder.
-        names: the files, from there.
+        names: of the files, relative to it.
     """
     digest = hashlib.sha256()
     for name in names:
@@ -147,14 +146,14 @@ def _locked(root: Path, name: str) -> Iterator[None]:
     except OSError as error:
         why = f"the cache cannot be written here ({error.strerror}): choose another folder, or set SAMUEL_CACHE"
         raise type(error)(error.errno, why, error.filename) from error
-    # The lock goes when the process does, however it ends. The file stays: to delete it would let two in.
+    # The lock is released when the process ends, in any way. The file stays: deleting it would let two processes in.
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _problem(folder: Path, state: Any, verify: bool, whole: Callable[[Path, Mapping[str, Any]], bool] | None) -> str:
-    """What is wrong with an entry: nothing (""), ABSENT, OUTDATED, or what the damage is."""
+    """The problem of an entry: "" for none, ABSENT, OUTDATED, or a description of the damage."""
     if not folder.exists():
         return ABSENT
     try:
@@ -170,12 +169,12 @@ def _problem(folder: Path, state: Any, verify: bool, whole: Callable[[Path, Mapp
         if path.stat().st_size != known.get("size"):
             return f"{name} has {path.stat().st_size} bytes instead of {known.get('size')}"
         if verify and _sha256(path) != known.get("sha256"):
-            return f"{name} is not as it was written"
+            return f"{name} is damaged"
     if whole and not whole(folder, manifest["facts"]):
         return "files are missing"
     try:
         _opened(folder)
-    except ValueError as error:  # a header that is no longer one
+    except ValueError as error:  # a corrupt header
         return str(error)
     return ""
 
@@ -192,9 +191,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _make(folder: Path, key: Mapping[str, Any], state: Any, build: Callable[[Path], Mapping[str, Any]]) -> None:
-    """Make an entry, in place of the one that is there. The caller holds the lock."""
+    """Build an entry, replacing an existing one. The caller holds the lock."""
     making, old = folder.with_name(f".{folder.name}.making"), folder.with_name(f".{folder.name}.old")
-    for leftover in (making, old):  # of a process that was killed
+    for leftover in (making, old):  # left by a killed process
         shutil.rmtree(leftover, ignore_errors=True)
     making.mkdir()
     try:
@@ -234,7 +233,7 @@ def _opened(folder: Path) -> Entry:
 
 
 def _flush(path: Path) -> None:
-    """Have a file on the disk, so that no crash leaves one of the right size with nothing in it."""
+    """Flush a file to disk, so that a crash cannot leave one of the right size without content."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 

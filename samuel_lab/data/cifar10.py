@@ -19,7 +19,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 """In the official order."""
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
-"""Bytes of an image in the binary files: its label, then all of its red, all of its green, all of its blue."""
+"""Bytes of an image in the binary files: label, then the red, green and blue planes."""
 BINARY = {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test": ("test_batch.bin",)}
 PICKLED = ("data_batch_1", "test_batch", "batches.meta")
 WANTED = (*BINARY["train"], *BINARY["test"], *SPLITS)
@@ -38,14 +38,14 @@ def cifar10(
 ) -> Dataset:
     """Read CIFAR-10, from its official binary files, from an image folder, or from an archive of either.
 
-    It is decoded once, into the cache, and memory-mapped from there. Both splits are in a fixed order that is mixed.
-    The version for Python is a pickle, which can run anything when it is read, and is refused.
+    It is decoded once, into the cache, and memory-mapped from there. Both splits are in a fixed random order. The
+    Python version is a pickle, which can run code when it is read, and is refused.
 
     Args:
         path: a folder with `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`, or `cifar-10-binary.tar.gz`;
             a folder with `train/airplane/*.png` (or .jpg) and so on, and `test/...`; or an archive of it.
         cache: the folder of the cache; see `samuel_lab.data.cache.cache_folder`.
-        verify: compare the checksums of the cache as well.
+        verify: check the checksums of the cache too.
         tell: called as work goes on; see `samuel_lab.data.Tell`.
 
     >>> cifar10("no/such/folder")  # doctest: +ELLIPSIS
@@ -73,10 +73,10 @@ def cifar10(
 
 
 def _refused(path: Path) -> ValueError:
-    """Why there is no CIFAR-10 here that can be read."""
+    """The error for a path without a readable CIFAR-10."""
     if open_source(path, PICKLED).names:
         return ValueError(
-            f"{path} is the version of CIFAR-10 for Python, which is a pickle: reading one can run any program, so "
+            f"{path} is the Python version of CIFAR-10, which is a pickle: reading one can run any program, so "
             f"samuel does not. Get the binary version, cifar-10-binary.tar.gz, from the same place"
         )
     return ValueError(f"{path} does not look like CIFAR-10: {RIGHT}")

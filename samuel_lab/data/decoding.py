@@ -1,8 +1,7 @@
-"""Image files to arrays, one at a time or many at once in worker processes.
+"""Decode image files to arrays, one by one or in worker processes.
 
-Workers import this module and little else, so that they start fast: no JAX. An image that cannot be decoded is damaged,
-and named to the caller; a file that cannot be read (gone, or no permission) is an error, since what would come instead
-of it today might not come tomorrow.
+Workers import this module and little else, so that they start fast: no JAX. An image that cannot be decoded is reported
+as damaged; a file that cannot be read (missing, no permission) is an error, since results must not depend on it.
 """
 
 from __future__ import annotations
@@ -28,35 +27,35 @@ from samuel_lab.data import Tell
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 FORMATS = ("JPEG", "PNG")
-"""Whatever a file is called. Pillow knows formats that start other programs, which no data set needs."""
+"""Accepted formats, whatever the suffix: some of Pillow's decoders start other programs."""
 
 NEARLY_ALL = 0.99
-"""The share of a split that must be readable."""
+"""Minimum readable fraction of a split."""
 NAMED = 20
-"""How many damaged files are named."""
+"""Maximum number of damaged files named in a message."""
 CHUNK = 256
-"""Files that a worker decodes before it reports."""
+"""Files per task of a worker."""
 
 AREAS = (0.08, 1.0)
 RATIOS = (3 / 4, 4 / 3)
 TRIES = 10
 CENTRE = 224 / 256
-"""The side of the centre that is looked at in a test, as a share of the shorter side of the image."""
+"""Side of the centre crop for tests, relative to the shorter side of the image."""
 
 
 class Damaged(ValueError):
-    """A file that is no image, or no longer a whole one; says what is wrong with it, and not which file it is."""
+    """A file that is not a complete image; the message says why, without the name of the file."""
 
 
 class WrongSize(ValueError):
-    """An image of another size than all should have; says which, and not which file it is."""
+    """An image of the wrong size; the message has the size, without the name of the file."""
 
 
 def whole_image(file: str | bytes, size: tuple[int, int]) -> np.ndarray:
-    """An image as it is, in RGB, if it has the size it should have.
+    """An image of the given size as an RGB array, unchanged.
 
     Args:
-        file: its path, or what is in it.
+        file: path or content.
         size: width and height.
     """
     with _opened(file) as image:
@@ -66,14 +65,14 @@ def whole_image(file: str | bytes, size: tuple[int, int]) -> np.ndarray:
 
 
 def centre_crop(file: str | bytes, size: int) -> np.ndarray:
-    """The middle of an image, for a test: 7/8 of its shorter side, resized to a square.
+    """The centre crop of an image, for tests: 7/8 of its shorter side, resized to a square.
 
-    For a side of 224 that is to resize the shorter side to 256 and cut the centre out, in one step; and of an image
-    of 128 pixels, a side of 112 is cut out without any resizing.
+    For a side of 224 this equals resizing the shorter side to 256 and cropping, in one step; from an image of 128
+    pixels, a side of 112 is cropped without resizing.
 
     Args:
-        file: its path, or what is in it.
-        size: the side of the square.
+        file: path or content.
+        size: side of the square.
     """
     with _opened(file) as image:
         side = CENTRE * min(image.size)
@@ -82,14 +81,15 @@ def centre_crop(file: str | bytes, size: int) -> np.ndarray:
 
 
 def random_crop(file: str | bytes, size: int, seeds: Sequence[int]) -> np.ndarray:
-    """A random part of an image, for training: 8 to 100 % of its area, of a ratio from 3:4 to 4:3, maybe flipped.
+    """A random crop of an image, for training: 8 to 100 % of its area, aspect ratio 3:4 to 4:3, flipped half of the
+    time.
 
-    If ten such parts do not fit into the image, it is the largest part in the middle whose ratio is allowed.
+    If ten draws do not fit into the image, the largest centre crop of an allowed ratio.
 
     Args:
-        file: its path, or what is in it.
-        size: the side of the square that the part is resized to.
-        seeds: what is drawn follows from these.
+        file: path or content.
+        size: side of the square that the crop is resized to.
+        seeds: of the random draws.
     """
     draws = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(seeds))))
     with _opened(file) as image:
@@ -120,7 +120,7 @@ def _opened(file: str | bytes) -> Image.Image:
 
 
 def _resized(image: Image.Image, box: tuple[float, float, float, float], size: int) -> np.ndarray:
-    """A part of an image as a square; a JPEG file is decoded at a half, a quarter or an eighth where that is enough."""
+    """A crop of an image as a square; JPEG files are decoded at 1/2, 1/4 or 1/8 of their size if that is enough."""
     width, height = image.size
     enough = (width * size / (box[2] - box[0]), height * size / (box[3] - box[1]))
     try:
@@ -140,7 +140,7 @@ def _pixels(image: Image.Image) -> np.ndarray:
 
 
 def _damage(error: Exception) -> Exception:
-    """What to raise for an error of Pillow's, which has many kinds of them for damaged files."""
+    """The exception for an error of Pillow, which raises many kinds for damaged files."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
         return error
     if isinstance(error, UnidentifiedImageError):
@@ -152,19 +152,19 @@ def _damage(error: Exception) -> Exception:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def team(workers: int, initializer: Any = None, initargs: tuple[Any, ...] = ()) -> ProcessPoolExecutor:
-    """Worker processes that leave Ctrl-C to their parent and end when it does, however it ends.
+    """A pool of worker processes that ignore Ctrl-C and end with their parent, however it ends.
 
-    They are started afresh (spawned), since forking a process that runs JAX can hang. As with everything that spawns,
-    a script that gets here needs its `if __name__ == "__main__":`.
+    Workers are spawned, since forking a process that runs JAX can hang; a script therefore needs `if __name__ ==
+    "__main__":`.
 
     Args:
-        workers: how many.
-        initializer: called in each with `initargs` before anything else.
+        workers: number of processes.
+        initializer: called first in each, with `initargs`.
         initargs: its arguments.
     """
     spawn = multiprocessing.get_context("spawn")
@@ -187,7 +187,7 @@ def _begin(initializer: Any, initargs: tuple[Any, ...]) -> None:
 
 @contextmanager
 def telling_of_killed_workers() -> Iterator[None]:
-    """In place of the error that a worker process is gone, raise one that says what may have happened."""
+    """Replace the error of a broken pool by one that says what may have happened."""
     try:
         yield
     except BrokenProcessPool as error:
@@ -210,24 +210,24 @@ def decode_files(
     tell: Tell | None = None,
     workers: int | None = None,
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Decode image files into one `.npy` file, of uint8 with shape (files, side, side, 3), leaving damaged ones out.
+    """Decode image files into one `.npy` file, uint8 of shape (files, side, side, 3), without damaged ones.
 
     If more than 1 % are damaged, or all of a class, `ValueError` names them.
 
     Args:
-        names: what the files are called in messages.
-        files: the path of each, or what is in it.
-        labels: of each.
-        classes: the names of the labels.
+        names: of the files, for messages.
+        files: path or content of each.
+        labels: of the files.
+        classes: names of the labels.
         side: of the images.
         out: the file to write.
-        crop: whether to cut the centre out and resize it; if not, images must have the right size.
-        what: what this is, for messages.
+        crop: whether to take and resize the centre crop; otherwise images must have the right size.
+        what: name of the data, for messages.
         tell: called as work goes on; see `samuel_lab.data.Tell`.
-        workers: how many processes; as many as there are cores if None, and none for a few files.
+        workers: number of processes; None for the number of cores, and none for a few files.
 
     Returns:
-        The labels of what was decoded, and facts about what was not.
+        The labels of the decoded files, and facts about damaged ones.
     """
     array = np.lib.format.open_memmap(out, "w+", np.uint8, (len(names), side, side, 3))
     chunks = [
@@ -267,10 +267,10 @@ def decode_files(
 
 
 def damage_facts(messages: Sequence[str]) -> dict[str, Any]:
-    """What the facts of a data set say about damaged files.
+    """Facts about damaged files.
 
     Args:
-        messages: one for each, which names it.
+        messages: one for each file, with its name.
     """
     return {"damaged_count": len(messages), "damaged": list(messages[:NAMED])}
 
@@ -278,14 +278,14 @@ def damage_facts(messages: Sequence[str]) -> dict[str, Any]:
 def refuse_too_damaged(
     before: np.ndarray, after: np.ndarray, classes: Sequence[str], facts: dict[str, Any], what: str
 ) -> None:
-    """Raise if too much of a split is damaged to go on without it.
+    """Raise `ValueError` if too much of a split is damaged.
 
     Args:
-        before: the labels of all files.
-        after: the labels of those that could be decoded.
-        classes: the names of the labels.
+        before: labels of all files.
+        after: labels of the decoded ones.
+        classes: names of the labels.
         facts: from `damage_facts`.
-        what: what this is, for messages.
+        what: name of the data, for messages.
     """
     named = "; ".join(facts["damaged"])
     if len(after) < NEARLY_ALL * len(before):
@@ -312,7 +312,7 @@ def _decode_chunk(
 
 
 def _keep_rows(array: np.ndarray, rows: np.ndarray, out: Path) -> None:
-    """Write the file again, with some of its rows only."""
+    """Rewrite the file with the given rows only."""
     shorter = out.with_name(f"{out.name}.shorter")
     kept = np.lib.format.open_memmap(shorter, "w+", np.uint8, (len(rows), *array.shape[1:]))
     for first in range(0, len(rows), CHUNK):
@@ -322,17 +322,17 @@ def _keep_rows(array: np.ndarray, rows: np.ndarray, out: Path) -> None:
     os.replace(shorter, out)
 
 
-# What the workers of a pipeline do
+# Workers of a pipeline
 
 _given: dict[str, Any] = {}
-"""What a worker was given at its start."""
+"""Arguments of `open_ring` in this worker."""
 
 
 def receive_ring(memory: Any, shape: tuple[int, ...], seed: int) -> None:
-    """Remember, in a worker, the memory that batches are written into.
+    """Set up, in a worker, the shared memory of batches.
 
     Args:
-        memory: shared by all workers and their parent.
+        memory: shared by the workers and their parent.
         shape: (slots, images, side, side, channels).
         seed: for `random_crop`.
     """
@@ -340,15 +340,15 @@ def receive_ring(memory: Any, shape: tuple[int, ...], seed: int) -> None:
 
 
 def decode_into_ring(slot: int, work: list[tuple[int, str, tuple[int, int]]], training: bool) -> dict[int, str]:
-    """Decode some images of a batch, in a worker.
+    """Decode part of a batch, in a worker.
 
     Args:
-        slot: of the ring, that the batch is in.
-        work: for every image its place in the batch, its file, and the epoch and the position to draw by.
-        training: whether to take a random part, and not the centre.
+        slot: place of the batch in the ring.
+        work: for every image its place in the batch, its file, and the epoch and position that seed its crop.
+        training: whether to take random crops, not the centre.
 
     Returns:
-        The places whose files are damaged, and what is wrong with each.
+        The places of damaged files, with the reasons.
     """
     ring, seed = _given["ring"], _given["seed"]
     size = ring.shape[2]

@@ -1,4 +1,4 @@
-"""Scikit-learn's digits: real data that comes with the library, so that nothing has to be downloaded."""
+"""Scikit-learn's digits: a small real data set without a download."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TEST_SHARE = 0.2
 def digits(seed: int = 0, *, tell: Tell | None = None) -> Dataset:
     """Handwritten digits, 1,797 images of 8 x 8 pixels with values from 0 to 16, one channel, ten classes.
 
-    A fifth of every class is for the test; which ones follows from the seed.
+    The test split is a fifth of every class, chosen by the seed.
 
     Args:
-        seed: which examples are for the test, and the order of all.
+        seed: of the split and the order.
         tell: called as work goes on; see `samuel_lab.data.Tell`.
 
     >>> data = digits()
     >>> data.train.inputs.shape, data.test.inputs.shape, data.train.inputs.dtype, int(data.train.inputs.max())
     ((1438, 8, 8, 1), (359, 8, 8, 1), dtype('uint8'), 16)
     """
-    from sklearn.datasets import load_digits  # a second to import, for those who need it
+    from sklearn.datasets import load_digits  # imported late: takes a second
 
     loaded: Any = load_digits()
     images = loaded.images.astype(np.uint8)[..., None]

@@ -1,4 +1,4 @@
-"""Image folders shaped like ImageNet: `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, with any number of classes."""
+"""Image folders in the layout of ImageNet: `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, any number of classes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from samuel_lab.data.sources import Source, existing, open_source
 from samuel_lab.data.unpack import unpack
 
 FOLDERS = {"train": ("train",), "val": ("val", "test", "validation")}
-"""What the folders of the two splits may be called."""
+"""Accepted names of the folders of the two splits."""
 SPLITS = tuple(name for names in FOLDERS.values() for name in names)
 SHAPE = "an image folder has train/CLASS/*.jpg and val/CLASS/*.jpg (or test/CLASS), .jpeg and .png too"
 
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """Image files and their labels, in a fixed order that is mixed.
+    """Image files and their labels, in a fixed random order.
 
     Args:
-        paths: the files, with absolute paths.
+        paths: absolute paths of the files.
         labels: int32, one for each.
     """
 
@@ -38,7 +38,7 @@ class Files:
         return len(self.paths)
 
     def first(self, count: int) -> Files:
-        """At most so many files of every class: the first ones, in the order they have.
+        """The first files of every class, in their order.
 
         Args:
             count: how many of each class, at least 1.
@@ -52,13 +52,13 @@ class Files:
 
 @dataclass(frozen=True, eq=False)
 class Folder:
-    """An image folder: its files to learn from and to be judged on, its classes, and what is known about it.
+    """An image folder: training and test files, class names and facts.
 
     Args:
-        train: the files to learn from.
-        val: the files to be judged on.
-        classes: the names of the folders, sorted: that of label 0 first.
-        facts: anything JSON can hold.
+        train: training files.
+        val: test files.
+        classes: names of the folders, sorted; the first has label 0.
+        facts: JSON-serialisable.
     """
 
     train: Files
@@ -70,14 +70,14 @@ class Folder:
 def image_folder(
     path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None, *, tell: Tell | None = None
 ) -> Folder:
-    """List the images of a folder shaped like ImageNet, or of an archive of one.
+    """List the images of a folder in the layout of ImageNet, or of an archive of one.
 
-    An archive is unpacked once, into the cache. Files that are not called like images, and hidden ones, are left out
-    and counted. No image is opened yet.
+    An archive is unpacked once, into the cache. Hidden files and files without the suffix of an image are skipped and
+    counted. No image is opened yet.
 
     Args:
-        path: a folder with `train` and `val` (or `test`), in which every class has a folder; or an archive of it.
-        cache: where an archive is unpacked to; see `samuel_lab.data.cache.cache_folder`.
+        path: a folder with `train` and `val` (or `test`), each with a folder for every class; or an archive of it.
+        cache: where an archive is unpacked; see `samuel_lab.data.cache.cache_folder`.
         tell: called as work goes on; see `samuel_lab.data.Tell`.
 
     >>> import tempfile
@@ -111,10 +111,10 @@ def image_folder(
 
 
 def split_files(source: Source, split: str) -> tuple[list[str], np.ndarray, tuple[str, ...], int]:
-    """The files of a split in a fixed, mixed order; their labels; the classes; and how many files are no images.
+    """The files of a split in a fixed random order, their labels, the classes, and the number of skipped files.
 
     Args:
-        source: with a folder for each split, and in it one for each class.
+        source: with a folder for each split, which has one for each class.
         split: "train" or "val".
     """
     folder = next((name for name in FOLDERS[split] if f"{name}/" in source.names), None)

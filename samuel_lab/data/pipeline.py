@@ -1,8 +1,8 @@
-"""Batches of images that are decoded in worker processes while the network trains.
+"""Batches of images, decoded in worker processes while the network trains.
 
-The parent decides what a batch is made of, so batches do not depend on how many workers there are or which one was
-faster. Workers write pixels into a ring of batches in shared memory, and only report back what was damaged. The memory
-is a file without a name, which is gone when the last process is, however the processes end.
+The parent determines the content of a batch, so batches do not depend on the number or the speed of workers. Workers
+write pixels into a ring of batches in shared memory and report damaged files. The memory is an unlinked file, freed
+when the last process ends, in any way.
 """
 
 from __future__ import annotations
@@ -31,35 +31,34 @@ from samuel_lab.data.decoding import (
 from samuel_lab.data.folders import Files
 
 MEAN = (123.675, 116.28, 103.53)
-"""Of the red, green and blue of ImageNet's images, from 0 to 255: what networks for it are fed is normalised by."""
+"""Mean and deviation of the red, green and blue of ImageNet's images, from 0 to 255."""
 STD = (58.395, 57.12, 57.375)
 
 LARGEST_JOB = 32
-"""Images that a worker decodes before it reports: few, so that all workers end a batch at about the same time."""
+"""Images per task of a worker: few, so that all workers finish a batch at about the same time."""
 
 
 class Pipeline:
     """Batches of images for every step, decoded ahead of time in worker processes.
 
-    For training, every image is a random part of the file, 8 to 100 % of its area and of a ratio from 3:4 to 4:3,
-    resized to a square, and flipped half of the time. What is drawn follows from the seed, the epoch and the place in
-    the epoch: a batch is a function of the seed and the step, for any number of workers and of processes that share
-    the batch. Otherwise it is the centre of the image.
+    For training, every image is a random crop, 8 to 100 % of the area with an aspect ratio from 3:4 to 4:3, resized to
+    a square, and flipped half of the time. It is seeded by seed, epoch and position in the epoch: a batch is a function
+    of seed and step, for any number of workers and of processes that share the batch. Otherwise it is the centre crop.
 
-    A file that is damaged is replaced by the next one of its class that is not, and named in `damaged`. A file that
-    cannot be read, or a worker that was killed, raises an error and ends the pipeline.
+    A damaged file is replaced by the next good one of its class, and named in `damaged`. A file that cannot be read, or
+    a killed worker, raises an error and ends the pipeline.
 
     Workers are spawned: a script that makes a pipeline needs its `if __name__ == "__main__":`.
 
     Args:
         files: the image files; see `samuel_lab.data.folders.image_folder`.
-        batch: how many images a step sees, in all processes together.
-        seed: for the order of the files, and for the parts.
+        batch: images per step, over all processes.
+        seed: of the order of the files and the crops.
         size: the side of the square.
-        training: whether to take random parts, and not the centre.
-        workers: how many processes; as many as there are cores if None.
-        prefetch: how many batches to decode ahead of the one asked for.
-        shard: which part of every batch this process works on, and of how many parts.
+        training: whether to take random crops, not the centre.
+        workers: number of processes; None for the number of cores.
+        prefetch: batches decoded ahead.
+        shard: (part, parts) of every batch for this process.
     """
 
     def __init__(
@@ -100,18 +99,18 @@ class Pipeline:
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many steps see every image once, but for what is left over."""
+        """Number of whole batches per epoch."""
         return self.order.steps_per_epoch
 
     @property
     def damaged(self) -> tuple[str, ...]:
-        """The damaged files that were met so far, and what is wrong with each."""
+        """The damaged files found so far, with the reasons."""
         return tuple(f"{self.files.paths[number]}: {why}" for number, why in sorted(self._damaged.items()))
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """The images of a step, uint8 of shape (count, size, size, 3), and their labels, int32.
 
-        Steps that follow one another are decoded ahead. Any other step can be asked for too, and then is waited for.
+        Consecutive steps are decoded ahead; any other step is decoded on request.
 
         Args:
             step: how many steps came before.
@@ -119,7 +118,7 @@ class Pipeline:
         if self._pool is None:
             raise ValueError("this pipeline is closed")
         wanted = range(step, step + self.prefetch + 1)
-        self.order.positions(step)  # refuses what is no step
+        self.order.positions(step)  # raises for an invalid step
         try:
             with telling_of_killed_workers():
                 self._drop_all_but(wanted)
@@ -128,22 +127,22 @@ class Pipeline:
                         self._coming[coming] = self._asked_for(coming)
                 batch = self._coming.pop(step)
                 self._await(batch)
-            images = self._ring[batch.slot].copy()  # the slot is for another batch now
+            images = self._ring[batch.slot].copy()  # the slot is free for another batch
         except BaseException:
             self.close()
             raise
         return images, self.files.labels[batch.indices]
 
     def close(self) -> None:
-        """End the workers. A pipeline that is closed gives no more batches."""
+        """End the workers. A closed pipeline raises on further calls."""
         pool, self._pool = self._pool, None
         self._coming.clear()
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
-            self._ring = np.empty(0, np.uint8)  # lets go of the shared memory
+            self._ring = np.empty(0, np.uint8)  # releases the shared memory
 
     def _asked_for(self, step: int) -> _Batch:
-        """A batch that workers have been asked to decode."""
+        """A batch in progress."""
         indices = self.order.indices(step)
         epoch = step // self.steps_per_epoch
         draws = [(epoch, int(position)) for position in self.order.positions(step)]
@@ -163,7 +162,7 @@ class Pipeline:
         return _Job({place: sources[place] for place in places}, future)
 
     def _await(self, batch: _Batch) -> None:
-        """Wait until a batch is decoded, with other files in place of damaged ones."""
+        """Wait for a batch, and replace damaged files."""
         while batch.jobs:
             job = batch.jobs.pop()
             found = job.future.result()
@@ -184,7 +183,7 @@ class Pipeline:
         return candidate
 
     def _drop_all_but(self, steps: range) -> None:
-        """Forget batches that are not wanted any more, once no worker writes into their slots."""
+        """Discard batches that are no longer needed, once no worker writes into their slots."""
         for step in [step for step in self._coming if step not in steps]:
             futures = [job.future for job in self._coming.pop(step).jobs]
             wait([future for future in futures if not future.cancel()])
@@ -192,7 +191,7 @@ class Pipeline:
 
 class _Job(NamedTuple):
     sources: dict[int, int]
-    """Which file goes to which place of the batch."""
+    """The work of a batch: place, file and seeds of every image."""
     future: Future[dict[int, str]]
 
 
@@ -204,7 +203,7 @@ class _Batch(NamedTuple):
 
 
 def _next_of_class(labels: np.ndarray) -> np.ndarray:
-    """For every file, the next one with the same label; for the last one, the first."""
+    """For every file, the next one with the same label, cyclically."""
     following = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
@@ -220,7 +219,7 @@ def centre_crops(
     *,
     tell: Tell | None = None,
 ) -> tuple[Split, dict[str, Any]]:
-    """The centres of images, decoded once into the cache: a split to be judged on, and facts about it.
+    """The centre crops of images, decoded once into the cache: a test split and its facts.
 
     Args:
         files: the image files.

@@ -1,6 +1,6 @@
-"""The files of a folder or of an archive, under the same names: loaders need not know which of the two they read.
+"""A common interface to the files of a folder or an archive.
 
-An archive is read into the memory, and nothing is unpacked: to make 60,000 small files takes many disks a minute.
+An archive is read into memory and not unpacked: creating 60,000 small files takes a minute on many disks.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from samuel_lab.data.cache import file_state, listing_state
 from samuel_lab.data.unpack import members
 
 DEEPEST = 2
-"""How many folders deep, below a wanted name, files are listed: `train/CLASS/file`."""
+"""Depth to which files are listed below a wanted name: `train/CLASS/file`."""
 DOWN_TO = 3
-"""How many levels of folders are searched for a wanted name: archives often have all in one folder."""
+"""Depth of the search for a wanted name: archives often have everything in one folder."""
 MOST_FOLDERS = 100
-"""On a level that is searched: whoever gives the wrong path should be told soon."""
+"""Maximum number of entries searched per level, so that a wrong path fails fast."""
 MOST_BYTES = 4 * 2**30
-"""Of an archive that is read into the memory."""
+"""Maximum size of an archive that is read into memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Files and folders by name, from the folder on in which the wanted ones are.
+    """Files and folders by name, relative to the folder with the wanted ones.
 
     Args:
-        path: the folder or the archive, as the user gave it.
-        names: of files, and of folders with a slash at the end; sorted, without hidden ones.
-        root: the folder that the names are in; None for an archive.
+        path: the folder or archive, as given.
+        names: of files, and of folders with a trailing slash; sorted, without hidden ones.
+        root: the folder of the names; None for an archive.
         held: the files of an archive.
     """
 
@@ -45,7 +45,7 @@ class Source:
         return {name.split("/", 1)[0] for name in self.names}
 
     def file(self, name: str) -> str | bytes:
-        """What to open to read a file: its path, or what is in it.
+        """The path of a file, or its content as a binary stream.
 
         Args:
             name: one of `names`.
@@ -53,7 +53,7 @@ class Source:
         return self.held[name] if self.root is None else os.path.join(self.root, name)
 
     def read(self, name: str) -> bytes:
-        """What is in a file.
+        """The content of a file.
 
         Args:
             name: one of `names`.
@@ -61,20 +61,20 @@ class Source:
         return self.held[name] if self.root is None else (self.root / name).read_bytes()
 
     def describe(self, name: str) -> str:
-        """Where a file is, in words.
+        """The location of a file, for messages.
 
         Args:
-            name: one of `names`, or one that should be.
+            name: one of `names`, or a missing one.
         """
         return f"{self.path}: {name}" if self.root is None else str(self.root / name)
 
 
 def existing(path: str | os.PathLike[str], right: str) -> Path:
-    """A path as an absolute one, if there is something; if not, an error that says what should be there.
+    """The absolute path; an error that says what is expected if it does not exist.
 
     Args:
-        path: what the user gave.
-        right: what would be right, in words.
+        path: as given.
+        right: what is expected, for the message.
     """
     found = Path(path).expanduser().absolute()
     if not found.exists():
@@ -83,7 +83,7 @@ def existing(path: str | os.PathLike[str], right: str) -> Path:
 
 
 def state_of(path: Path, wanted: Collection[str]) -> object:
-    """In what state a folder or an archive is, for the cache: another one if any file of it is.
+    """Fingerprint of a folder or an archive for the cache: it changes with any file.
 
     Args:
         path: the folder or archive.
@@ -97,12 +97,11 @@ def state_of(path: Path, wanted: Collection[str]) -> object:
 
 
 def open_source(path: Path, wanted: Collection[str], *, tell: Tell | None = None) -> Source:
-    """List a folder, or read an archive.
+    """Open a folder or an archive.
 
     Args:
         path: the folder or archive.
-        wanted: names of files or folders to look for: in the folder itself, or in folders in it. Nothing else is
-            listed, and nothing at all if none of them is there.
+        wanted: names of files or folders to look for, in the folder itself or in folders in it. Nothing else is listed.
         tell: called as work goes on; see `samuel_lab.data.Tell`.
 
     >>> import tempfile
@@ -122,7 +121,7 @@ def _open_folder(path: Path, wanted: Collection[str]) -> Source:
             with os.scandir(path / prefix) as entries:
                 return {entry.name: entry.is_dir() for entry in entries if _visible(entry.name)}
         except PermissionError:
-            if prefix:  # of no concern, unless it is the folder we were given
+            if prefix:  # ignored, unless it is the given folder
                 return {}
             raise
 
@@ -162,7 +161,7 @@ def _open_archive(path: Path, wanted: Collection[str], tell: Tell | None) -> Sou
             held[name] = member.content.read()
             size += len(held[name])
             if size > MOST_BYTES:
-                raise ValueError(f"{path} is too large to be read into the memory: unpack it, and give the folder")
+                raise ValueError(f"{path} is too large to be read into memory: unpack it, and give the folder")
     within: dict[str, dict[str, bool]] = {}
     for name in [*held, *folders]:
         parent, _, last = name.removesuffix("/").rpartition("/")
@@ -177,7 +176,7 @@ def _open_archive(path: Path, wanted: Collection[str], tell: Tell | None) -> Sou
 
 
 def _prefix(inside: Callable[[str], Mapping[str, bool]], wanted: Collection[str], path: Path) -> str | None:
-    """The folder that has a wanted name in it, down to a few levels; None if there is none.
+    """The folder that contains a wanted name, within a few levels; None if there is none.
 
     Args:
         inside: for a folder, the names in it and whether each is a folder.
@@ -198,4 +197,4 @@ def _prefix(inside: Callable[[str], Mapping[str, bool]], wanted: Collection[str]
 
 
 def _visible(name: str) -> bool:
-    return not name.startswith(".")  # what is hidden is an operating system's
+    return not name.startswith(".")  # hidden files come from operating systems

@@ -1,4 +1,4 @@
-"""SST-2: phrases from film reviews, each for or against the film."""
+"""SST-2: phrases from film reviews, each positive or negative."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from samuel_lab.data.cache import cached
 from samuel_lab.data.sources import Source, existing, open_source, state_of
 
 PADDING, UNKNOWN = 0, 1
-"""The ids that are no words. Words follow, the most frequent first."""
+"""Ids that are not words. Words follow by descending frequency."""
 CLASSES = ("negative", "positive")
 FILES = {"train": "train.tsv", "test": "dev.tsv"}
-"""Which file a split is read from. The test is on dev, as in the example of flax that the paper follows; the labels of
-the official test.tsv are not published everywhere."""
+"""File of each split. The test split is dev, as in the flax example that the paper follows; the labels of the official
+test.tsv are not generally published."""
 WANTED = tuple(FILES.values())
 RIGHT = "SST-2 is a folder with train.tsv and dev.tsv: a header line, then label<TAB>sentence"
 
@@ -51,17 +51,17 @@ def sst2(
     verify: bool = False,
     tell: Tell | None = None,
 ) -> Dataset:
-    """Read SST-2 as ids of words, with a vocabulary from its training split alone.
+    """Read SST-2 as ids of words, with a vocabulary from the training split only.
 
-    Id 0 is padding and 1 is any word that is not in the vocabulary. `facts["vocabulary"]` says how many ids there are.
+    Id 0 is padding and 1 any word outside the vocabulary. `facts["vocabulary"]` is the number of ids.
     The test split is `dev.tsv`.
 
     Args:
         path: a folder with `train.tsv` and `dev.tsv`, or an archive of it. A header line names the two columns; one
             is `label` (0 or 1) and the other has the sentence.
         cache: the folder of the cache; see `samuel_lab.data.cache.cache_folder`.
-        length: how many tokens are kept of a sentence; what is longer is cut, and counted in `facts["cut"]`.
-        least: how often a word must come in the training split to be in the vocabulary.
+        length: maximum number of tokens of a sentence; longer ones are truncated, and counted in `facts["cut"]`.
+        least: minimum count of a word in the training split to be in the vocabulary.
         verify: compare the checksums of the cache as well.
         tell: called as work goes on; see `samuel_lab.data.Tell`.
 
@@ -93,7 +93,7 @@ def sst2(
 
 
 def _encoded(source: Source, folder: Path, length: int, least: int, tell: Tell | None) -> dict[str, Any]:
-    """Write the arrays of both splits into a folder, and say what is in them."""
+    """Write the arrays of both splits into a folder; returns their facts."""
     read = {split: list(_examples(source, name)) for split, name in FILES.items()}
     counts = Counter(word for _, words in read["train"] for word in words)
     frequent = sorted(
@@ -126,7 +126,7 @@ def _examples(source: Source, name: str) -> Iterator[tuple[int, list[str]]]:
     path = source.describe(name)
     if name not in source.names:
         raise FileNotFoundError(f"there is no {path}; {RIGHT}")
-    # In bytes, since text has more ends of lines than this format.
+    # In bytes, since `str.splitlines` knows more line endings than this format.
     lines = source.read(name).removesuffix(b"\n").split(b"\n")
     header = _columns(lines[0], path, 1)
     if "label" not in header:

@@ -1,8 +1,7 @@
-"""Archives, unpacked whole or not at all, with nothing outside the folder they are unpacked into.
+"""Safe extraction of archives: whole or not at all, and nothing outside the target folder.
 
-An archive comes from somewhere else, so its names are not trusted. Only plain files and folders are written, by this
-module and under checked names: links of any kind, devices, absolute names and names with `..` are refused, and data
-sets need none of them. Owners, permissions and times in the archive are ignored.
+Names in an archive are not trusted. Only plain files and folders are written, under checked names: links, devices,
+absolute names and names with `..` are refused. Owners, permissions and times are ignored.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from samuel_lab.data import Tell
 MOST_FILES = 5_000_000
 """ImageNet has 1.4 million."""
 LARGEST_RATIO = 100
-"""How many times its own size an archive may unpack to: images hardly shrink, text shrinks by 10."""
+"""Maximum ratio of unpacked to packed size: images hardly compress, text by a factor of 10."""
 ALWAYS_ALLOWED = 256 * 2**20
-"""Bytes that even a small archive may unpack to: blank images shrink by more."""
+"""Bytes that even a small archive may unpack to: blank images compress better."""
 SHARE = 2**16
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, EOFError, LZMAError, zlib.error, NotImplementedError)
-"""What the standard library raises for archives that are cut off or changed, beside plain OSError without a number."""
+"""Exceptions of the standard library for truncated or corrupt archives, beside OSError without errno."""
 
 
 class Member(NamedTuple):
@@ -45,12 +44,12 @@ class Member(NamedTuple):
 def unpack(archive: str | os.PathLike[str], target: str | os.PathLike[str], *, tell: Tell | None = None) -> Path:
     """Unpack an archive into a new folder: a tar file (plain, or compressed with gzip, bzip2 or xz) or a zip file.
 
-    The folder appears when everything is in it. If the archive is damaged, or has anything in it that does not belong
-    there (see above), `ValueError` says what, and nothing is left behind.
+    The folder appears when it is complete. If the archive is damaged or refused (see above), `ValueError` says why, and
+    nothing is left behind.
 
     Args:
         archive: the file.
-        target: the folder to make; it must not be there yet.
+        target: the folder to create; it must not exist.
         tell: called as work goes on, with bytes of the archive; see `samuel_lab.data.Tell`.
 
     >>> import tempfile
@@ -90,9 +89,9 @@ def unpack(archive: str | os.PathLike[str], target: str | os.PathLike[str], *, t
 
 
 def members(archive: str | os.PathLike[str], *, tell: Tell | None = None) -> Iterator[Member]:
-    """The files and folders of an archive one after another, each checked; `ValueError` tells of what is refused.
+    """Iterate over the checked files and folders of an archive; `ValueError` for any that is refused.
 
-    The content of a file must be read before the next one is asked for.
+    The content of a file must be read before the next iteration.
 
     Args:
         archive: the file.
@@ -120,7 +119,7 @@ def _telling_of_damage(archive: Path) -> Iterator[None]:
     except DAMAGE as error:
         raise ValueError(f"{archive} is damaged: {error}") from error
     except OSError as error:
-        if error.errno is not None:  # a full disk, say, which is no fault of the archive
+        if error.errno is not None:  # such as a full disk: not the fault of the archive
             raise
         raise ValueError(f"{archive} is damaged: {error}") from error
 
@@ -143,15 +142,15 @@ def _raw_members(archive: Path, file: IO[bytes], budget: Budget) -> Iterator[Mem
                 raise ValueError(f"{archive} is refused: {member.name!r} is {kind}")
             content = tar.extractfile(member)
             yield Member(member.name, content and Content(content, budget))
-            # It remembers every member, and a data set has a million.
+            # tarfile keeps every member, and a data set has a million.
             tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]
         _refuse_cut_off(tar, budget)
 
 
 def _refuse_cut_off(tar: tarfile.TarFile, budget: Budget) -> None:
-    """Raise if a tar file does not end as tar files do; the standard library takes any end for one.
+    """Raise if a tar file lacks its end marker, which the standard library does not check.
 
-    Reading on to the very end has the checksums of what is compressed compared.
+    Reading to the end also verifies the checksums of the compression.
     """
     stream = tar.fileobj
     assert stream is not None
@@ -171,7 +170,7 @@ def _zip_members(archive: Path, file: IO[bytes], budget: Budget) -> Iterator[Mem
                 raise ValueError(f"{archive} is refused: {member.filename!r} is {what}")
             if member.flag_bits & 1:
                 raise ValueError(f"{archive} is refused: {member.filename!r} is encrypted")
-            # The name as the archive has it: ZipFile cuts names off at a zero byte.
+            # The name in the archive: ZipFile truncates names at a zero byte.
             content = None if member.is_dir() else Content(zipped.open(member), budget)
             yield Member(member.orig_filename, content)
 
@@ -184,18 +183,18 @@ def _refuse_name(archive: Path, name: str) -> None:
 
 
 class Budget:
-    """How many bytes an archive may still unpack to.
+    """Number of bytes that an archive may still unpack to.
 
     Args:
         archive: for messages.
-        total: how many in all.
+        total: of all files.
     """
 
     def __init__(self, archive: Path, total: int):
         self.archive, self.total, self.left = archive, total, total
 
     def spend(self, count: int) -> None:
-        """Take so many bytes away; raises when there are none left."""
+        """Subtract bytes; raises when none are left."""
         self.left -= count
         if self.left < 0:
             raise ValueError(
@@ -204,18 +203,18 @@ class Budget:
 
 
 class Content:
-    """A file of an archive, to be read once.
+    """A file of an archive, which can be read once.
 
     Args:
-        stream: what it is read from.
-        budget: that is spent by reading.
+        stream: the underlying file.
+        budget: reduced by reading.
     """
 
     def __init__(self, stream: IO[bytes], budget: Budget):
         self.stream, self.budget = stream, budget
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes: at most so many, or all if it is negative."""
+        """The next bytes: at most this many, or all if negative."""
         if size < 0:
             return b"".join(iter(lambda: self.read(SHARE), b""))
         with _telling_of_damage(self.budget.archive):

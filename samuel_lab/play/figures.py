@@ -1,7 +1,7 @@
 """The figures of a contest, each with a caption for all and a description for those who cannot see it.
 
 Learners keep their colour and dash in every figure, and families have colours of their own: blue and green for single
-learners, violet for fixed experts, pink and olive for the rivals, orange for SAMUEL. The legend sorts them by family.
+learners, violet for fixed experts, pink and olive for the rivals, orange for SAMUEL.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from samuel_lab.drawing import (
+    COLOUR_BAR,
+    MANY,
     REFERENCE,
     Drawing,
+    Line,
     blank,
     brightest,
     brightness,
+    curves,
     heat_map,
-    line,
     log_axis,
     mark,
     only_positive,
+    the_rest,
+    zoom,
 )
 from samuel_lab.play.cast import FAMILIES, RATES
-from samuel_lab.play.contest import MANY
 from samuel_lab.play.measuring import STRETCHES
 from samuel_lab.play.records import Chain, Contest, Growth, Map, Result, Weights
 from samuel_lab.tables import number
@@ -44,6 +48,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "hedge": {"color": "#7a6fbe", "dash": "solid", "width": 2},
     "fixed-share": {"color": "#7a6fbe", "dash": "dash", "width": 2},
     "fixed-share-past": {"color": "#7a6fbe", "dash": "dot", "width": 2},
+    "ader": {"color": "#7a6fbe", "dash": "longdash", "width": 2},
+    "sword": {"color": "#7a6fbe", "dash": "dashdot", "width": 2},
     "flh": {"color": "#b89b00", "dash": "solid", "width": 2},
     "aflh": {"color": "#b89b00", "dash": "dash", "width": 2},
     "saol": {"color": "#cc79a7", "dash": "solid", "width": 2},
@@ -85,10 +91,7 @@ def drawings(contest: Contest) -> list[Drawing]:
 
 
 def shown(contest: Contest) -> set[str]:
-    """The learners whose lines are drawn at first: all, or of many the best two of each family, and SAMUEL.
-
-    The others are a click in the legend away.
-    """
+    """The learners whose lines are drawn at first: all, or of many the best two of each family, and SAMUEL."""
     if len(contest.results) <= MANY:
         return {result.learner for result in contest.results}
     ranked = sorted(contest.results, key=lambda result: result.total)
@@ -104,22 +107,14 @@ def cumulative_loss(contest: Contest) -> Drawing:
     best = contest.best_fixed_cumulative
     if log:
         log_axis(figure, "y", *(result.cumulative for result in contest.results), *([] if best is None else [best]))
-    for result in contest.results:
-        values = only_positive(result.cumulative) if log else result.cumulative
-        _line(figure, contest, result, contest.at, values)
+    heights = only_positive if log else np.asarray
+    lines = [_line(contest, result, contest.at, heights(result.cumulative)) for result in _on_top(contest)]
     said = ""
     if best is not None:
-        line(
-            figure,
-            contest.at,
-            only_positive(best) if log else best,
-            "best fixed point",
-            REFERENCE,
-            **_reference(contest),
-        )
+        lines.append(_reference(contest.at, heights(best)))
         said = " The dotted line is the one fixed point that is best for the whole run."
+    curves(figure, lines)
     _mark_changes(figure, contest)
-    _legend(figure, contest)
     return Drawing(
         f"{contest.stream}-loss",
         "Loss so far",
@@ -127,26 +122,21 @@ def cumulative_loss(contest: Contest) -> Drawing:
         f"Line chart of the loss so far over {contest.rounds} rounds. Total at the end: {_totals(contest)}; "
         f"best fixed point {number(contest.best_fixed)}.",
         f"The sum of all losses up to each round{', on a logarithmic scale' if log else ''}. Lower is "
-        f"better.{said}{_changes(contest)}{_seeds(contest)}{_hidden(contest)}",
+        f"better.{said}{_changes(contest)}{_seeds(contest)}{the_rest(lines)}"
+        + (zoom(figure, lines, lower=0.1, upper=0.0) if log else ""),
     )
 
 
 def path(contest: Contest) -> Drawing:
     """Where every learner was."""
-    kept = [(result, result.path) for result in contest.results if result.path is not None]
+    kept = [(result, result.path) for result in _on_top(contest) if result.path is not None]
+    lines = [_line(contest, result, contest.path_at, values) for result, values in kept]
     if contest.dim == 1:
         figure = blank("round", "decision x")
         title, what = "Decisions", "decisions"
         caption = "The decision of each round."
         if contest.optimum is not None:
-            line(
-                figure,
-                contest.at,
-                contest.optimum,
-                "optimum",
-                {**REFERENCE, "width": 3, "shape": "hv"},
-                **_reference(contest),
-            )
+            lines.append(_reference(contest.at, contest.optimum, "optimum", width=3, shape="hv"))
             caption = "The decision of each round, and the point that is best for the present stretch (dotted)."
     else:
         figure = blank("round", "distance to the optimum")
@@ -156,25 +146,24 @@ def path(contest: Contest) -> Drawing:
             "How far decisions are from the best fixed point of the present stretch between two changes, in "
             f"Euclidean distance, averaged over {max(1, contest.rounds // STRETCHES)} rounds."
         )
-    for result, values in kept:
-        _line(figure, contest, result, contest.path_at, values)
+    curves(figure, lines)
     _mark_changes(figure, contest)
-    _legend(figure, contest)
     last = ", ".join(f"{result.label} {number(float(values[-1]))}" for result, values in kept)
     alt = f"Line chart of the {what} over {contest.rounds} rounds. At the end: {last}."
-    return Drawing(f"{contest.stream}-path", title, figure, alt, caption + _first_seed(contest) + _hidden(contest))
+    return Drawing(f"{contest.stream}-path", title, figure, alt, caption + _first_seed(contest) + the_rest(lines))
 
 
 def growth(contest: Contest, grown: Growth) -> Drawing:
     """Total loss against the length of the run."""
     figure = blank("rounds in the run, T", "total loss")
     log_axis(figure, "y", *grown.totals.values(), grown.best_fixed)
-    for result in contest.results:
-        if result.label in grown.totals:
-            _line(figure, contest, result, grown.rounds, grown.totals[result.label], markers=True)
-    line(figure, grown.rounds, grown.best_fixed, "best fixed point", REFERENCE, markers=True, **_reference(contest))
+    lines = [
+        _line(contest, result, grown.rounds, grown.totals[result.label])
+        for result in _on_top(contest)
+        if result.label in grown.totals
+    ]
+    curves(figure, [*lines, _reference(grown.rounds, grown.best_fixed)], markers=True)
     log_axis(figure, "x", ticks=grown.rounds)
-    _legend(figure, contest)
     factor = grown.rounds[-1] / grown.rounds[0]
     times = ", ".join(f"{label} {number(t[-1] / t[0])}" for label, t in grown.totals.items())
     return Drawing(
@@ -184,7 +173,7 @@ def growth(contest: Contest, grown: Growth) -> Drawing:
         f"Total loss against the length of the run, both axes logarithmic, from {grown.rounds[0]} to "
         f"{grown.rounds[-1]} rounds. Factor by which the total loss grows: {times}.",
         f"Total loss of runs of several lengths. From the shortest run to the longest, which has {factor:g} "
-        f"times as many rounds, total losses grow by these factors: {times}." + _hidden(contest),
+        f"times as many rounds, total losses grow by these factors: {times}." + the_rest(lines),
     )
 
 
@@ -193,12 +182,13 @@ def regret_by_length(contest: Contest) -> Drawing:
     figure = blank("rounds in the interval", "largest regret")
     log_axis(figure, "y", [worst.regret for result in contest.results for worst in result.worst])
     lengths = [worst.length for worst in contest.results[0].worst]
-    for result in contest.results:
+    lines = []
+    for result in _on_top(contest):
         regrets = only_positive([worst.regret for worst in result.worst])
         label = result.label if result.exponent is None else f"{result.label}, {result.exponent:.2f}"
-        _line(figure, contest, result, lengths, regrets, label, markers=True)
+        lines.append(_line(contest, result, lengths, regrets, label))
+    curves(figure, lines, markers=True)
     log_axis(figure, "x", ticks=lengths)
-    _legend(figure, contest)
     hidden = any(worst.regret <= 0 for result in contest.results for worst in result.worst)
     length = contest.lengths[-1]
     values = ", ".join(f"{r.label} {number(r.worst_on(length).regret)}" for r in contest.results)
@@ -214,7 +204,7 @@ def regret_by_length(contest: Contest) -> Drawing:
         f"grows, fitted to lengths of up to {contest.steady} rounds; 0.5 is like the root, 1 in proportion."
         + (" Regrets of 0 and below have no place on a logarithmic axis and are left out." if hidden else "")
         + _seeds(contest)
-        + _hidden(contest),
+        + the_rest(lines),
     )
 
 
@@ -263,24 +253,9 @@ def _map_trace(found: Map, **more: Any) -> go.Heatmap:
         y=[f"{length}" for length in found.lengths],
         z=found.values,
         hovertemplate="from %{x:.0f}, %{y} rounds<br>%{z:.3~g} times the root of the length<extra></extra>",
-        **({"colorscale": "Cividis", "colorbar": _COLOURS} if more.get("showscale") else {}),
+        **({"colorscale": "Cividis", "colorbar": COLOUR_BAR} if more.get("showscale") else {}),
         **more,
     )
-
-
-_COLOURS: dict[str, Any] = {
-    "orientation": "h",
-    "thickness": 10,
-    "len": 0.6,
-    "x": 1.0,
-    "xanchor": "right",
-    "y": 1.02,
-    "yanchor": "bottom",
-    "nticks": 5,
-    "ticks": "",
-    "outlinewidth": 0,
-}
-"""The key to the colours of a heat map, above it."""
 
 
 def _top(found: Sequence[Map]) -> float:
@@ -340,7 +315,7 @@ def _grid(titles: Sequence[str], x: str, y: str) -> go.Figure:
 def _bar(figure: go.Figure) -> dict[str, Any]:
     layout: Any = figure.layout
     height = layout.height - layout.margin.t
-    return {**_COLOURS, "len": 0.3, "y": 1 + 28 / height}
+    return {**COLOUR_BAR, "len": 0.3, "y": 1 + 28 / height}
 
 
 def _place(place: int) -> tuple[int, int]:
@@ -358,8 +333,9 @@ def certificates(contest: Contest, chain: Chain) -> Drawing:
         "trivial bound": (chain.trivial, REFERENCE),
     }
     log_axis(figure, "y", *(values for values, _ in lines.values()))
-    for label, (values, style) in lines.items():
-        line(figure, chain.lengths, only_positive(values), label, style, markers=True)
+    lengths = np.asarray(chain.lengths)
+    bounds = [Line(label, label, "", lengths, only_positive(y), style) for label, (y, style) in lines.items()]
+    curves(figure, bounds, markers=True)
     log_axis(figure, "x", ticks=chain.lengths)
     longest = ", ".join(f"{label} {number(values[-1])}" for label, (values, _) in lines.items())
     return Drawing(
@@ -420,7 +396,7 @@ def _own_weights(contest: Contest, result: Result, found: Weights) -> list[Drawi
                 f"Heat map of {result.label}'s weight over time, one row per level. Heaviest on average: blocks "
                 f"of {found.levels[int(mean.argmax())]} rounds with {mean.max():.0%} of the weight.",
                 "Share of the weight that lies on experts whose blocks have that many rounds. A level joins when "
-                "the run is as long as one of its blocks. " + brightness(found.by_level),
+                "the run is as long as one of its blocks." + brightness(found.by_level),
                 half=True,
             )
         )
@@ -433,7 +409,7 @@ def _own_weights(contest: Contest, result: Result, found: Weights) -> list[Drawi
                 heat_map(found.at, list(found.experts), found.by_expert, "round", "learning rate", contest.rounds),
                 f"Heat map of {result.label}'s weight over time, one row per learning rate. Heaviest on average: "
                 f"{found.experts[int(mean.argmax())]} with {mean.max():.0%} of the weight.",
-                "Share of the weight that lies on experts with that learning rate, on all levels together. "
+                "Share of the weight that lies on experts with that learning rate, on all levels together."
                 + brightness(found.by_expert),
                 half=True,
             )
@@ -487,15 +463,15 @@ def rates(contest: Contest) -> Drawing:
     log_axis(figure, "x", ticks=RATES if tried == list(RATES) else tried[::2])
     if positive:
         log_axis(figure, "y", [total for result in contest.results for _, total in (*result.tried, (0, result.total))])
-    best = []
-    for result in contest.results:
+    best, lines = [], []
+    for result in _on_top(contest):
         if result.tried:
             places, totals = zip(*result.tried, strict=True)
-            _line(figure, contest, result, places, totals, markers=True)
+            lines.append(_line(contest, result, places, totals))
             best.append(f"{result.label} {number(result.total)} at {number(result.rate)}")
         else:
-            _line(figure, contest, result, [tried[0], tried[-1]], [result.total] * 2)
-    _legend(figure, contest)
+            lines.append(_line(contest, result, [tried[0], tried[-1]], [result.total] * 2))
+    curves(figure, lines, markers=True)
     scale = "both axes logarithmic" if positive else "the rate on a logarithmic axis"
     return Drawing(
         f"{contest.stream}-rates",
@@ -504,47 +480,25 @@ def rates(contest: Contest) -> Drawing:
         f"Total loss against the learning rate, {scale}. Best: {', '.join(best)}.",
         "Total loss for every learning rate that was tried. Tables and other figures show each learner at "
         "its best rate, which one knows only after the run. Level lines belong to learners for which no "
-        "rate was chosen." + _seeds(contest) + _hidden(contest),
+        "rate was chosen." + _seeds(contest) + the_rest(lines),
     )
 
 
-def _line(
-    figure: go.Figure, contest: Contest, result: Result, x: Any, y: Any, label: str | None = None, **more: Any
-) -> None:
-    """The line of a learner, in the place of its family in the legend."""
+def _on_top(contest: Contest) -> list[Result]:
+    """The learners with SAMUEL's forms first, to be drawn on top."""
+    return sorted(contest.results, key=lambda result: result.family != "samuel")
+
+
+def _line(contest: Contest, result: Result, x: Any, y: Any, label: str | None = None) -> Line:
+    """The line of a learner."""
     family = FAMILIES[result.family]  # pyright: ignore[reportArgumentType]
-    if _families(contest) > 1:
-        more |= {"legendgroup": family, "legendgrouptitle_text": family}
-    more["meta"] = {"line": result.learner, "family": family}
-    if result.learner not in shown(contest):
-        more["visible"] = "legendonly"
-    line(figure, x, y, label or result.label, STYLES[result.learner], **more)
+    style, drawn = STYLES[result.learner], result.learner in shown(contest)
+    return Line(result.learner, label or result.label, family, np.asarray(x), np.asarray(y), style, drawn=drawn)
 
 
-def _families(contest: Contest) -> int:
-    return len({result.family for result in contest.results})
-
-
-def _reference(contest: Contest) -> dict[str, Any]:
-    """Where a line that belongs to nobody stands in the legend."""
-    return {"legendgroup": " ", "legendgrouptitle_text": " "} if _families(contest) > 1 else {}
-
-
-def _legend(figure: go.Figure, contest: Contest) -> None:
-    """Room for a legend in which every family is a column."""
-    if _families(contest) == 1:
-        return
-    sizes = [sum(result.family == family for result in contest.results) for family in FAMILIES]
-    figure.update_layout(
-        height=430 + 20 * max(sizes),
-        legend={
-            "groupclick": "toggleitem",
-            "y": -60 / 340,
-            "tracegroupgap": 6,
-            "font": {"size": 12},
-            "grouptitlefont": {"size": 12},
-        },
-    )
+def _reference(x: Any, y: Any, label: str = "best fixed point", **style: Any) -> Line:
+    """A line that belongs to no learner."""
+    return Line("reference", label, "", np.asarray(x), np.asarray(y), REFERENCE | style)
 
 
 def _changes(contest: Contest) -> str:
@@ -557,11 +511,6 @@ def _seeds(contest: Contest) -> str:
 
 def _first_seed(contest: Contest) -> str:
     return f" The first of {contest.seeds} seeds." if contest.seeds > 1 else ""
-
-
-def _hidden(contest: Contest) -> str:
-    hidden = len(contest.results) - len(shown(contest))
-    return f" {hidden} learners are hidden at first: click their names." if hidden else ""
 
 
 def _mark_changes(figure: go.Figure, contest: Contest) -> None:

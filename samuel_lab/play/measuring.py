@@ -15,6 +15,7 @@ from samuel.online.certificates import ANY_POINT
 from samuel.online.comparators import best_fixed_point
 from samuel.online.regret import RegretMap
 from samuel_lab.play.records import Chain, Map, Weights
+from samuel_lab.tables import single
 
 STRETCHES = 96
 """What is averaged is averaged over so many stretches of the run."""
@@ -125,12 +126,6 @@ def as_map(rounds: int, lengths: Sequence[int], firsts: Sequence[np.ndarray], nu
                 values[row, column] = some[a - 1]
         values[row] /= math.sqrt(length)
     return Map((edges[:-1] + edges[1:]) / 2, tuple(lengths), single(values))
-
-
-def single(values: np.ndarray) -> np.ndarray:
-    """Numbers in single precision, enough for a figure; those beyond its range at the end of it."""
-    most = float(np.finfo(np.float32).max)
-    return np.clip(values, -most, most).astype(np.float32)
 
 
 def certificate_of(trace: Trace, first: int, last: int) -> float | None:

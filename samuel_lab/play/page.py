@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from samuel_lab import drawing
-from samuel_lab.drawing import Drawing, save
+from samuel_lab.drawing import Choice, Drawing, save
 from samuel_lab.play.cast import FAMILIES, LARGE_RATES, LEARNERS, RATES, SMALL_RATES
-from samuel_lab.play.figures import drawings
+from samuel_lab.play.figures import drawings, shown
 from samuel_lab.play.records import Contest, Report, Result
 from samuel_lab.tables import Cell, Table, number
 
@@ -24,7 +24,7 @@ class Section:
     findings: tuple[str, ...]
     certificates: Table | None
     growth: Table | None
-    families: tuple[str, ...]
+    lines: tuple[Choice, ...]
     drawings: tuple[Drawing, ...]
 
 
@@ -44,13 +44,17 @@ def render(report: Report) -> str:
 
 def section(contest: Contest) -> Section:
     """The tables, sentences and figures of one contest."""
+    first = shown(contest)
     return Section(
         contest,
         results_table(contest),
         findings(contest),
         certificates_table(contest),
         growth_table(contest),
-        tuple(name for key, name in FAMILIES.items() if any(result.family == key for result in contest.results)),
+        tuple(
+            Choice(r.learner, r.label, FAMILIES[r.family], r.learner in first)  # pyright: ignore[reportArgumentType]
+            for r in contest.results
+        ),
         tuple(drawings(contest)),
     )
 

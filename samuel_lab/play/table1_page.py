@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from samuel_lab import drawing
-from samuel_lab.drawing import REFERENCE, Drawing, blank, line, log_axis, only_positive, save
+from samuel_lab.drawing import REFERENCE, Drawing, Line, blank, curves, log_axis, only_positive, save
 from samuel_lab.play.table1 import (
     METHODS,
     OWN,
@@ -191,18 +193,18 @@ def by_length(experiment: Experiment, group: Group) -> Drawing:
     """The worst regret of every method against the length of intervals, and the bounds."""
     family = FAMILIES[experiment.family]
     figure = blank("rounds in the interval", "largest regret")
-    for result in experiment.main():
-        label = METHODS[result.method].label
-        line(
-            figure,
-            group.lengths,
-            only_positive(result.on(group.kind).worst),
-            label,
-            STYLES[result.method],
-            markers=True,
-        )
-    for name, values in group.yardsticks.items():
-        line(figure, group.lengths, values, YARDSTICKS[name].label, {**REFERENCE, "dash": DASHES[name], "width": 1})
+    lengths = np.asarray(group.lengths)
+    grey = [{**REFERENCE, "dash": DASHES[name], "width": 1} for name in group.yardsticks]
+    bounds = [
+        Line(name, YARDSTICKS[name].label, "", lengths, np.asarray(values), style)
+        for (name, values), style in zip(group.yardsticks.items(), grey, strict=True)
+    ]
+    curves(figure, bounds)
+    curves(
+        figure,
+        [_line(result, lengths, only_positive(result.on(group.kind).worst)) for result in experiment.main()],
+        markers=True,
+    )
     worst = [result.on(group.kind).worst for result in experiment.main()]
     log_axis(figure, "y", *worst, *group.yardsticks.values())
     log_axis(figure, "x", ticks=group.lengths)
@@ -223,10 +225,9 @@ def by_run(experiment: Experiment, group: Group) -> Drawing:
     family = FAMILIES[experiment.family]
     figure = blank("rounds in the run, T", f"regret on the first {group.first} rounds")
     results = [result for result in experiment.main() if result.on(group.kind).exponent_in_T is not None]
-    for result in results:
-        label = METHODS[result.method].label
-        after = [value or 0.0 for value in result.on(group.kind).after]
-        line(figure, group.runs, only_positive(after), label, STYLES[result.method], markers=True)
+    after = [[value or 0.0 for value in result.on(group.kind).after] for result in results]
+    lines = [_line(r, np.asarray(group.runs), only_positive(y)) for r, y in zip(results, after, strict=True)]
+    curves(figure, lines, markers=True)
     log_axis(figure, "y", *([value for value in result.on(group.kind).after if value] for result in results))
     log_axis(figure, "x", ticks=group.runs)
     powers = _powers(results, group, lambda m: m.exponent_in_T)
@@ -239,6 +240,10 @@ def by_run(experiment: Experiment, group: Group) -> Drawing:
         f"The mean regret on the first {group.first} rounds of every {group.kind} that begins in the second half of a "
         "run. No method knows the length of the run, so each run is the beginning of the next.",
     )
+
+
+def _line(result: Result, x: np.ndarray, y: np.ndarray) -> Line:
+    return Line(result.method, METHODS[result.method].label, "", x, y, STYLES[result.method])
 
 
 def _shown(group: Group) -> tuple[int, int]:

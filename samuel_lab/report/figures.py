@@ -1,7 +1,8 @@
 """The figures of a study, each with a caption for all and a description for those who cannot see it.
 
-A method keeps its colour and dash in every figure: SAMUEL is orange, every optimizer has a colour of its own, and
-schedules differ in their dash. The colours are those of Okabe and Ito, which colour-blind readers can tell apart.
+A method keeps its colour and dash in every figure: SAMUEL's forms are shades of orange, every optimizer has a colour of
+its own, and schedules differ in their dash. The colours are those of Okabe and Ito, which colour-blind readers can tell
+apart.
 """
 
 from __future__ import annotations
@@ -14,25 +15,30 @@ import numpy as np
 import plotly.graph_objects as go
 
 from samuel_lab.drawing import (
+    MANY,
     Drawing,
+    Line,
     blank,
     brightness,
+    curves,
     heat_map,
     line,
     log_axis,
     mark,
     only_positive,
+    the_rest,
+    zoom,
 )
 from samuel_lab.report.gathering import Method, Study
 from samuel_lab.report.reading import Trial
-from samuel_lab.report.summary import schedule_accuracies, window_mean
+from samuel_lab.report.summary import in_order_of_merit, schedule_accuracies, window_mean
+from samuel_lab.report.sweep_figures import sweep_drawings
 from samuel_lab.tables import number
 
 POINTS = 400
 """The most points of a line; longer ones are thinned."""
-DEEPEST = 1e-6
-"""Rates are drawn down to this part of the highest."""
-STRONG = "#d55e00"
+OURS = ("#d55e00", "#e69f00", "#9c4300")
+"""Colours of the forms of SAMUEL."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 COLOURS = {"sgd": "#0072b2", "adagrad": "#009e73", "adam": "#cc79a7"}
 OTHERS = ("#56b4e9", "#b89b00", "#7a6fbe", "#8c6d4f", "#5f7d8c")
@@ -44,17 +50,33 @@ Styles = dict[str, dict[str, Any]]
 
 def drawings(study: Study, name: str) -> list[Drawing]:
     """All figures of a study, in reading order; `name` begins their identifiers."""
-    style = styles(study)
-    drawn = [accuracy(study, style, name)]
+    style, first = styles(study), drawn_at_first(study)
+    drawn = [*sweep_drawings(study, style, name), accuracy(study, style, first, name)]
     if study.shift is not None:
         drawn += after_shift(study, style, name)
     if study.search is not None:
-        drawn += [searched(study, study.search, style, name), sorted_schedules(study, study.search, style, name)]
-    drawn.append(rates(study, style, name))
-    drawn += [losses(study, style, name, kind) for kind in ("loss", "test_loss")]
+        drawn += [
+            searched(study, study.search, style, first, name),
+            sorted_schedules(study, study.search, style, first, name),
+        ]
+    drawn.append(rates(study, style, first, name))
+    drawn += [losses(study, style, first, name, kind) for kind in ("loss", "test_loss")]
     for place, method in enumerate(weighted(study)):
         drawn += weights(study, method, f"{name}-{place}")
     return [drawing for drawing in drawn if drawing.figure.data]
+
+
+def drawn_at_first(study: Study) -> frozenset[str]:
+    """The few methods whose lines matter most: SAMUEL's, and the best of every family. All, where there are few."""
+    methods = [method for method in study.methods if not method.searches]
+    if len(methods) <= MANY:
+        return frozenset(method.trial for method in methods)
+    ours = [method.trial for method in methods if method.group == "samuel"]
+    best: dict[str, str] = {}
+    for method in in_order_of_merit(study, methods):
+        if method.group != "samuel":
+            best.setdefault(family_of(method), method.trial)
+    return frozenset([*ours, *list(best.values())[: max(3, MANY - len(ours))]])
 
 
 def styles(study: Study) -> Styles:
@@ -63,10 +85,10 @@ def styles(study: Study) -> Styles:
     seen: dict[str, int] = {}
     spare = iter(range(10_000))
     colours: dict[str, str] = {}
-    for method in study.methods:
+    for method in sorted(study.methods, key=lambda method: method.trial != "samuel"):
         if method.group == "samuel":
             place = seen["samuel"] = seen.get("samuel", -1) + 1
-            found[method.trial] = {"color": STRONG, "dash": DASHES[place % len(DASHES)], "width": 3}
+            found[method.trial] = {"color": OURS[place % len(OURS)], "dash": DASHES[place % len(DASHES)], "width": 3}
             continue
         # Schedules of one optimizer share a colour, and so do rows of the grid of a stability study.
         family = method.base or (family_of(method) if method.group == "stability" else method.trial)
@@ -84,14 +106,15 @@ def weighted(study: Study) -> list[Method]:
     return [m for m in study.methods if m.group == "samuel" and m.first.weights is not None and m.first.started]
 
 
-def accuracy(study: Study, style: Styles, name: str) -> Drawing:
+def accuracy(study: Study, style: Styles, first: frozenset[str], name: str) -> Drawing:
     """Test accuracy of every method over the run."""
     axis = _Axis(study)
     figure = blank(axis.title, "test accuracy")
     methods = [method for method in study.methods if not method.searches]
-    _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
+    lines = _lines(axis, methods, style, lambda trial: trial.accuracy, first)
+    curves(figure, lines, height=".2%")
     _in_percent(figure)
-    _finish(figure, axis, methods)
+    mark(figure, axis.marks, axis.last)
     shifted = f" At {axis.where(study.shift)} the classes change without notice." if study.shift is not None else ""
     of_now = ", of the classes of the moment" if shifted else ""
     return Drawing(
@@ -100,7 +123,9 @@ def accuracy(study: Study, style: Styles, name: str) -> Drawing:
         figure,
         f"Line chart of the test accuracy over {axis.length}.{shifted} At the end: {_ends(methods, 'accuracy')}.",
         f"Accuracy on examples that are not trained on{of_now}. {_bands(study)}"
-        + (" The vertical line is the shift." if shifted else _transitions(study)),
+        + (" The vertical line is the shift." if shifted else _transitions(study))
+        + the_rest(lines)
+        + zoom(figure, lines, lower=0.25, upper=0.0),
     )
 
 
@@ -124,37 +149,35 @@ def after_shift(study: Study, style: Styles, name: str) -> list[Drawing]:
     return drawn
 
 
-def losses(study: Study, style: Styles, name: str, kind: str) -> Drawing:
+def losses(study: Study, style: Styles, first: frozenset[str], name: str, kind: str) -> Drawing:
     """Training or test loss of every method over the run."""
     axis = _Axis(study)
     what = {"loss": "training loss", "test_loss": "test loss"}[kind]
     figure = blank(axis.title, what)
     methods = [method for method in study.methods if not method.searches]
-    _curves(figure, axis, methods, style, lambda trial: getattr(trial, kind), positive=True)
+    lines = _lines(axis, methods, style, lambda trial: getattr(trial, kind), first, positive=True)
+    curves(figure, lines)
     log_axis(figure, "y", *[getattr(trial, kind) for method in methods for trial in method.trials], [1.0])
-    _finish(figure, axis, methods)
+    mark(figure, axis.marks, axis.last)
     mean = "The mean over the batches since the measure before" if kind == "loss" else "The mean over the test set"
     return Drawing(
         f"{name}-{kind.replace('_', '-')}",
         what.capitalize(),
         figure,
         f"Line chart of the {what} over {axis.length}, on a logarithmic scale. At the end: {_ends(methods, kind)}.",
-        f"{mean}, on a logarithmic scale. {_bands(study)}",
+        f"{mean}, on a logarithmic scale. {_bands(study)}{the_rest(lines)}{zoom(figure, lines, lower=0.0, upper=0.25)}",
     )
 
 
-def rates(study: Study, style: Styles, name: str) -> Drawing:
+def rates(study: Study, style: Styles, first: frozenset[str], name: str) -> Drawing:
     """The learning rate that SAMUEL chose over time, beside the schedules of the others."""
     axis = _Axis(study)
     figure = blank(axis.title, "learning rate")
     shown = [method for method in study.methods if any(np.any(trial.rate > 0) for trial in method.trials)]
-    _curves(figure, axis, shown, style, lambda trial: trial.rate, positive=True, logarithmic=True)
-    seen = np.concatenate([[np.nan], *(trial.rate for method in shown for trial in method.trials)])
-    log_axis(figure, "y", seen)
-    if np.any(seen > 0) and np.nanmax(seen) * DEEPEST > np.min(seen[seen > 0]):
-        # The last rounds of a schedule that goes to 0 would take most of the picture; a double click shows them.
-        figure.update_yaxes(range=np.log10([np.nanmax(seen) * DEEPEST, 1.5 * np.nanmax(seen)]).tolist())
-    _finish(figure, axis, shown)
+    lines = _lines(axis, shown, style, lambda trial: trial.rate, first, positive=True, logarithmic=True)
+    curves(figure, lines)
+    log_axis(figure, "y", np.concatenate([[np.nan], *(trial.rate for method in shown for trial in method.trials)]))
+    mark(figure, axis.marks, axis.last)
     ours = [method for method in shown if method.group == "samuel"]
     spans = []
     for method in ours:
@@ -168,12 +191,15 @@ def rates(study: Study, style: Styles, name: str) -> Drawing:
         f"Line chart of the learning rates of {len(shown)} methods over {axis.length}, on a logarithmic scale.{chosen}",
         "What SAMUEL chose while it ran, beside schedules that were fixed before. On a logarithmic scale; for several "
         "seeds the geometric mean, with a band of one standard deviation. Rates of different optimizers do not mean "
-        "the same: compare the shapes of curves of one optimizer.",
+        "the same: compare the shapes of curves of one optimizer."
+        + the_rest(lines)
+        # The last steps of a schedule that goes to 0 would take most of the picture.
+        + zoom(figure, lines, lower=0.1, upper=0.0),
     )
 
 
 def weights(study: Study, method: Method, name: str) -> list[Drawing]:
-    """Where SAMUEL's weight lay, for the first seed: on which level of blocks, and on which learning rate."""
+    """Where SAMUEL's weight went, for the first seed: to which blocks and to which learning rates."""
     axis, trial = _Axis(study), method.first
     used = _thinned(len(trial.steps))
     known = used[np.isfinite(trial.by_level[:, used]).all(axis=0)]
@@ -184,16 +210,21 @@ def weights(study: Study, method: Method, name: str) -> list[Drawing]:
     steps = trial.rate_names
     unit = study.plan.get("unit", "round")
     seed = f", seed {trial.seed}" if len(method.trials) > 1 else ""
+    known_prior = trial.steps[known[0]] == 0
     drawn = []
-    for kind, rows, values, what in (
+    for kind, rows, found, what in (
         ("levels", levels, trial.by_level[:, known], f"{unit}s in a block"),
         ("learning-rates", steps, trial.by_rate[:, known], "learning rate"),
     ):
-        mean = values.mean(axis=1)
-        of = "level" if kind == "levels" else "learning rate"
-        figure = heat_map(at, rows, values, axis.title, what, axis.last)
+        if len(rows) < 2:
+            continue  # all of the weight is in one place
+        shares = _relative_to(found[:, :1], found) if known_prior else found
+        mean = shares.mean(axis=1)
+        of = "block length" if kind == "levels" else "learning rate"
+        figure = heat_map(at, rows, shares, axis.title, what, axis.last)
         for place in axis.marks:
             figure.add_vline(x=place, line={"color": "#ffffff", "width": 1, "dash": "dot"})
+        relative = ", relative to their prior: had all begun alike, this is where it would lie" if known_prior else ""
         drawn.append(
             Drawing(
                 f"{name}-{kind}",
@@ -201,39 +232,46 @@ def weights(study: Study, method: Method, name: str) -> list[Drawing]:
                 figure,
                 f"Heat map of the weight of {method.label} over {axis.length}, one row per {of}. Heaviest on average: "
                 f"{rows[int(mean.argmax())]} ({what}) with {mean.max():.0%} of the weight.",
-                f"Share of the weight that lies on experts with that {of}. " + brightness(values),
+                f"Share of the weight that lies on experts with that {of}{relative}.{brightness(shares)}",
                 half=True,
             )
         )
     return drawn
 
 
-def searched(study: Study, search: Method, style: Styles, name: str) -> Drawing:
+def _relative_to(prior: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Shares over their prior, brought to sum to 1 again: what the run itself says of the rows."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.nan_to_num(np.where(prior > 0, shares / prior, 0.0))
+    return relative / relative.sum(axis=0)
+
+
+def searched(study: Study, search: Method, style: Styles, first: frozenset[str], name: str) -> Drawing:
     """Test accuracy of every schedule of the search, with the other methods on top."""
     axis = _Axis(study)
     figure = blank(axis.title, "test accuracy")
     trial = next(trial for trial in search.trials if trial.started)
     used = _thinned(len(trial.steps))
     opacity = max(0.3, min(0.6, 12 / search.searches))
+    grey = []
     for place, schedule in enumerate(trial.schedules or ()):
+        x, y = axis.place(trial.steps[used]), trial.accuracy[used, place]
+        grey.append(Line(search.trial, "", GROUPS["search"], x, y, {}, drawn=False))
         line(
             figure,
-            axis.place(trial.steps[used]),
-            trial.accuracy[used, place],
+            x,
+            y,
             ", ".join(f"{rate:g}" for rate in schedule) if place else f"{search.searches} schedules",
             {"color": f"rgba(128,128,128,{opacity:.2f})", "width": 1},
-            legendgroup=GROUPS["search"],
-            legendgrouptitle_text=GROUPS["search"],
-            legendrank=2000,
             showlegend=place == 0,
             meta={"line": search.trial, "family": GROUPS["search"]},
             hovertemplate="rates " + ", ".join(f"{rate:g}" for rate in schedule) + "<br>%{y:.2%}<extra></extra>",
         )
     methods = [method for method in study.methods if not method.searches]
-    _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
-    figure.update_layout(hovermode="closest")
+    lines = _lines(axis, methods, style, lambda trial: trial.accuracy, first)
+    curves(figure, lines, height=".2%", band=False)
     _in_percent(figure)
-    _finish(figure, axis, [*methods, search])
+    mark(figure, axis.marks, axis.last)
     last, _ = schedule_accuracies(search)
     return Drawing(
         f"{name}-search",
@@ -243,11 +281,12 @@ def searched(study: Study, search: Method, style: Styles, name: str) -> Drawing:
         f"end between {last.min():.2%} and {last.max():.2%}. On top the other methods, at the end: "
         f"{_ends(methods, 'accuracy')}.",
         f"Every grey line is one schedule (seed {trial.seed}): one of the candidate rates for each phase. Until they "
-        f"part, schedules share a network and a line. Point at a line to read its rates.{_transitions(study)}",
+        f"part, schedules share a network and a line. Point at a line to read its rates.{_transitions(study)}"
+        + zoom(figure, [*lines, *grey], lower=0.25, upper=0.0),
     )
 
 
-def sorted_schedules(study: Study, search: Method, style: Styles, name: str) -> Drawing:
+def sorted_schedules(study: Study, search: Method, style: Styles, first: frozenset[str], name: str) -> Drawing:
     """The last accuracy of all schedules, sorted, and where the other methods lie."""
     last, _ = schedule_accuracies(search)
     order = np.argsort(-last, kind="stable")
@@ -261,34 +300,22 @@ def sorted_schedules(study: Study, search: Method, style: Styles, name: str) -> 
         {"color": "#8a8a8a", "width": 1},
         mode="lines+markers",
         marker={"size": 4},
-        legendgroup=GROUPS["search"],
-        legendgrouptitle_text=GROUPS["search"],
-        legendrank=2000,
         meta={"line": search.trial, "family": GROUPS["search"]},
         text=[", ".join(f"{rate:g}" for rate in schedules[place]) for place in order],
         hovertemplate="rates %{text}<br>%{y:.2%}<extra></extra>",
     )
-    methods = []
+    methods, levels = [], []
     for method in study.methods:
         ends = [trial.accuracy[-1] for trial in method.trials if not method.searches and trial.ended]
         if ends and np.isfinite(np.mean(ends)):
             methods.append(method)
-            family = family_of(method)
-            line(
-                figure,
-                [0.5, len(order) + 0.5],
-                np.full(2, np.mean(ends)),
-                method.label,
-                style[method.trial],
-                legendgroup=family,
-                legendgrouptitle_text=family,
-                meta={"line": method.trial, "family": family},
-                hovertemplate=f"{method.label}<br>%{{y:.2%}}<extra></extra>",
-            )
-    figure.update_layout(hovermode="closest")
+            x, y = np.array([0.5, len(order) + 0.5]), np.full(2, np.mean(ends))
+            looks, drawn = style[method.trial], method.trial in first
+            levels.append(Line(method.trial, method.label, family_of(method), x, y, looks, drawn=drawn))
+    curves(figure, levels, height=".2%", band=False)
     _in_percent(figure)
     figure.update_xaxes(range=[0, len(order) + 1])
-    _legend(figure, [*methods, search])
+    schedules_line = Line(search.trial, "", GROUPS["search"], np.arange(len(order)), last[order], {})
     behind = "; ".join(
         f"{m.label} above {np.sum(last < np.mean([t.accuracy[-1] for t in m.trials if t.ended]))} of them"
         for m in methods
@@ -299,7 +326,8 @@ def sorted_schedules(study: Study, search: Method, style: Styles, name: str) -> 
         figure,
         f"The last test accuracies of {len(order)} schedules, sorted, from {last.max():.2%} to {last.min():.2%}. "
         f"{behind or 'No other method has ended'}.",
-        "Each dot is a schedule; level lines are methods that ran once, without a search.",
+        "Each dot is a schedule; level lines are methods that ran once, without a search."
+        + zoom(figure, [schedules_line, *levels], lower=0.5, upper=0.0),
     )
 
 
@@ -339,10 +367,11 @@ def _zoom(study: Study, style: Styles, name: str, methods: Sequence[Method], fam
     shift, window, unit = study.shift or 0, _window(study), study.plan.get("unit", "round")
     axis = _Axis(study, start=shift, end=shift + window)
     figure = blank(f"{unit}s since the shift", "test accuracy")
-    _curves(figure, axis, methods, style, lambda trial: trial.accuracy)
+    everyone = frozenset(method.trial for method in methods)
+    curves(figure, _lines(axis, methods, style, lambda trial: trial.accuracy, everyone), height=".2%")
     _in_percent(figure)
+    figure.update_layout(height=340)
     figure.update_xaxes(range=[0, window])
-    _legend(figure, methods, half=True)
     ours = any(method.group == "samuel" for method in methods)
     title = f"After the shift: {f'SAMUEL and {family}' if ours else family}"
     return Drawing(
@@ -365,64 +394,29 @@ def _best_after(study: Study, methods: Sequence[Method], window: int) -> Method:
     return max(methods, key=mean)
 
 
-def _curves(
-    figure: go.Figure,
+def _lines(
     axis: _Axis,
     methods: Sequence[Method],
     style: Styles,
     values: Callable[[Trial], np.ndarray],
+    first: frozenset[str],
     *,
     positive: bool = False,
     logarithmic: bool = False,
-) -> None:
-    """Means over seeds as lines, SAMUEL's on top, with bands of one standard deviation below all of them."""
-    lines = []
-    upwards = sorted(enumerate(methods), key=lambda entry: entry[1].group == "samuel")
-    for place, method in upwards:
+) -> list[Line]:
+    """Means over seeds with bands of one standard deviation; SAMUEL's come first, to be drawn on top."""
+    found = []
+    for method in sorted(methods, key=lambda method: method.group != "samuel"):
         steps, mean, low, high = _over_seeds(method, values, axis, logarithmic)
         if not np.any(np.isfinite(mean)):
             continue
         if positive:
             mean, low, high = only_positive(mean), only_positive(low), only_positive(high)
-        x, family = axis.place(steps), family_of(method)
-        meta = {"line": method.trial, "family": family}
-        _band(figure, x, low, high, style[method.trial]["color"], 0.22 if method.group == "samuel" else 0.1, meta)
-        lines.append((x, mean, method.label, style[method.trial], family, meta, place))
-    for x, mean, label, looks, family, meta, place in lines:
-        line(
-            figure,
-            x,
-            mean,
-            label,
-            looks,
-            legendgroup=family,
-            legendgrouptitle_text=family,
-            legendrank=place + 1,
-            meta=meta,
+        looks, drawn = style[method.trial], method.trial in first
+        found.append(
+            Line(method.trial, method.label, family_of(method), axis.place(steps), mean, looks, low, high, drawn)
         )
-
-
-def _band(
-    figure: go.Figure, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, opacity: float, meta: Any
-) -> None:
-    known = np.isfinite(low) & np.isfinite(high)
-    if np.allclose(low[known], high[known], rtol=1e-5, atol=0.0):
-        return  # seeds that agree, such as on a schedule, need no band
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    figure.add_trace(
-        go.Scatter(
-            x=np.concatenate([x[known], x[known][::-1]]).astype(np.float32),
-            y=np.concatenate([high[known], low[known][::-1]]).astype(np.float32),
-            fill="toself",
-            fillcolor=f"rgba({red},{green},{blue},{opacity})",
-            line={"width": 0},
-            mode="lines",
-            hoverinfo="skip",
-            showlegend=False,
-            legendgroup=meta["family"],
-            meta=meta,
-        )
-    )
+    return found
 
 
 def _over_seeds(
@@ -455,35 +449,9 @@ def _thinned(count: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int)) if count else np.zeros(0, int)
 
 
-def _finish(figure: go.Figure, axis: _Axis, methods: Sequence[Method]) -> None:
-    mark(figure, axis.marks, axis.last)
-    _legend(figure, methods)
-
-
 def _in_percent(figure: go.Figure) -> None:
     """An axis for accuracies: a band may reach beyond 100 %, the axis need not."""
-    figure.update_yaxes(tickformat=".0%", minallowed=0.0, maxallowed=1.01)
-
-
-def _legend(figure: go.Figure, methods: Sequence[Method], half: bool = False) -> None:
-    """Room for a legend in which every family is a column."""
-    sizes: dict[str, int] = {}
-    for method in methods:
-        sizes[family_of(method)] = sizes.get(family_of(method), 0) + 1
-    columns = 2 if half else 5
-    ordered = list(sizes.values())
-    rows = sum(max(ordered[place : place + columns]) + 1 for place in range(0, len(ordered), columns))
-    plot = 300 if half else 360
-    figure.update_layout(
-        height=plot + 70 + 20 * rows,
-        legend={
-            "groupclick": "toggleitem",
-            "y": -60 / plot,
-            "tracegroupgap": 6,
-            "font": {"size": 12},
-            "grouptitlefont": {"size": 12},
-        },
-    )
+    figure.update_yaxes(tickformat="~%", minallowed=0.0, maxallowed=1.01)
 
 
 def _window(study: Study) -> int:

@@ -10,11 +10,13 @@ from typing import Any
 
 import samuel
 from samuel_lab import drawing
-from samuel_lab.drawing import Drawing
+from samuel_lab.drawing import Choice, Drawing
 from samuel_lab.report import costs, summary
-from samuel_lab.report.figures import drawings, family_of
+from samuel_lab.report.figures import drawings, drawn_at_first, family_of
 from samuel_lab.report.gathering import Method, Study, notes, studies
 from samuel_lab.report.reading import Recorded
+from samuel_lab.report.sweep import sweep_findings
+from samuel_lab.report.table_2 import NOTE, beside_the_papers
 from samuel_lab.tables import Cell, Table
 
 
@@ -36,7 +38,7 @@ class Section:
     results: tuple[Titled, ...]
     findings: tuple[str, ...]
     notes: tuple[str, ...]
-    families: tuple[str, ...]
+    lines: tuple[Choice, ...]
     drawings: tuple[Drawing, ...]
     compute: tuple[Titled, ...]
     facts: tuple[Titled, ...]
@@ -78,13 +80,14 @@ def write(recordeds: Sequence[Recorded], path: str | Path) -> None:
 def section(study: Study, place: int = 0) -> Section:
     """The tables, sentences and figures of one study."""
     name = f"{re.sub(r'[^a-z0-9]+', '-', study.name.lower())}-{place}"
+    first = drawn_at_first(study)
     return Section(
         name,
         study,
         tuple(_results(study)),
-        tuple(summary.study_findings(study)),
+        (*summary.study_findings(study), *sweep_findings(study)),
         tuple(notes(study)),
-        tuple(dict.fromkeys(family_of(method) for method in study.methods)),
+        tuple(Choice(m.trial, m.label, family_of(m), m.trial in first) for m in study.methods if not m.searches),
         () if costs.projected(study) else tuple(drawings(study, name)),
         tuple(_compute(study)),
         tuple(_facts(study)),
@@ -110,12 +113,15 @@ def _results(study: Study) -> list[Titled]:
             "would stand among the schedules."
         )
     table = summary.results_table(study)
-    if any("*" in cell.text for _, cells in table.rows for cell in cells):
+    if _starred(table):
         said.append("* Not all seeds have come so far.")
     found = [Titled("Results", table, " ".join(said))]
     grid = summary.stability_table(study)
     if grid is not None:
         found.append(Titled("Accuracy at the end by hyperparameters", grid, "Best in bold."))
+    papers = beside_the_papers(study)
+    if papers is not None:
+        found.append(Titled("Beside the paper's Table 2", papers, NOTE))
     return found
 
 
@@ -129,7 +135,7 @@ def _compute(study: Study) -> list[Titled]:
                 table,
                 "A step: the median over stretches without compiling; for a search, when all its networks train. "
                 "Experts: networks that train side by side, or experts that share a network under SAMUEL's weights. "
-                "Training: in all, with compiling, for one seed. * So far.",
+                "Training: in all, with compiling, for one seed." + (" * So far." if _starred(table) else ""),
             )
         )
     table = costs.search_cost_table(study)
@@ -142,6 +148,10 @@ def _compute(study: Study) -> list[Titled]:
             )
         )
     return found
+
+
+def _starred(table: Table) -> bool:
+    return any("*" in cell.text for _, cells in table.rows for cell in cells)
 
 
 def _how_costs_are_known(study: Study) -> str:

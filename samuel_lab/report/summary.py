@@ -254,6 +254,18 @@ def best_schedule(search: Method) -> tuple[float, ...]:
     return (search.first.schedules or ())[int(np.argmax(last))]
 
 
+def in_order_of_merit(study: Study, methods: Iterable[Method]) -> list[Method]:
+    """Methods by the first number that the study compares by, the best first; those that do not have it come last."""
+    found = results(study)
+    column = found.columns[0]
+
+    def rank(method: Method) -> tuple[bool, float]:
+        value = found.of(method.trial)[0]
+        return not value.known, value.mean * (1 if column.lower else -1) if value.known else 0.0
+
+    return sorted(methods, key=rank)
+
+
 def stability_table(study: Study) -> Table | None:
     """Last accuracies of a stability study by number of history decays and number of rates eta."""
     cells: dict[tuple[int, int], Value] = {}

@@ -14,17 +14,19 @@ from rich.text import Text
 
 from samuel_lab import tables as plain_tables
 from samuel_lab.report.costs import compute_table, projected, search_cost_table
-from samuel_lab.report.gathering import Study, notes, studies
+from samuel_lab.report.gathering import DROP_INS, Study, notes, studies
 from samuel_lab.report.reading import Recorded
 from samuel_lab.report.summary import (
     Column,
     Results,
     Value,
     clearly_differ,
+    ordinal,
     results,
     results_table,
     stability_table,
 )
+from samuel_lab.report.sweep import sweep_findings
 
 
 def show(console: Console, recordeds: Sequence[Recorded]) -> None:
@@ -33,6 +35,8 @@ def show(console: Console, recordeds: Sequence[Recorded]) -> None:
         for table in study_tables(study):
             console.print(table)
             console.print()
+        for sentence in [*sweep_findings(study), *standing(study)]:
+            console.print(sentence, soft_wrap=True, markup=False, highlight=False)
         for note in notes(study):
             console.print(f"Note: {note}", soft_wrap=True, markup=False)
 
@@ -51,6 +55,22 @@ def study_tables(study: Study) -> list[Table]:
         if table is not None:
             found.append(shown(table, title))
     return found
+
+
+def standing(study: Study) -> list[str]:
+    """The place of the drop-in in every column, in a sentence: also where it gains nothing."""
+    found = results(study)
+    first = next((method for method in study.methods if method.trial in DROP_INS), None)
+    if first is None or len(found.rows) < 2 or projected(study):
+        return []
+    places = []
+    for place, column in enumerate(found.columns):
+        known = [values[place].mean for _, _, values in found.rows if values[place].known]
+        own = found.of(first.trial)[place]
+        if own.known:
+            ahead = sum(column.better(value, own.mean) for value in known)
+            places.append(f"{ordinal(1 + ahead)} of {len(known)} in {column.said}")
+    return [f"{first.label}: {', '.join(places)}."] if places else []
 
 
 def shown(table: plain_tables.Table, title: str) -> Table:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from samuel_lab.studies.compute import Compute
-from samuel_lab.studies.offline import Cifar10, DigitsOffline, ImageNet, Sst2
+from samuel_lab.studies.offline import Cifar10, DigitsOffline, DigitsSweep, ImageNet, Sst2
 from samuel_lab.studies.settings import BadSetting
 from samuel_lab.studies.shift import Digits, Shift
 from samuel_lab.studies.stability import Stability
 from samuel_lab.studies.study import Study
 
 STUDIES: dict[str, type[Study]] = {
-    study.name: study for study in (Digits, DigitsOffline, Shift, Cifar10, ImageNet, Sst2, Stability, Compute)
+    study.name: study
+    for study in (Digits, DigitsOffline, DigitsSweep, Shift, Cifar10, ImageNet, Sst2, Stability, Compute)
 }
 """What `samuel run` can run."""
+DEMO: tuple[Study, ...] = (DigitsSweep(), Digits())
+"""What `samuel demo` runs: what a user gains where nothing shifts, and after a shift."""
 
 
 RETIRED = {"samuel_base", "samuel_rule", "samuel_horizon"}

@@ -130,6 +130,10 @@ class Offline(Study):
     ) -> Experiment:
         """The experiment, once the data are open."""
         rounds, transitions = self.scaled(steps_per_epoch)
+        phases = ""
+        if transitions:
+            schedules = math.prod(map(len, self.phases))
+            phases = f", phases start at {', '.join(map(str, transitions))}; {schedules} step schedules"
         shared = {
             "unit": "step",
             "steps_per_epoch": steps_per_epoch,
@@ -138,8 +142,7 @@ class Offline(Study):
             "batch": self.batch,
             # What the whole protocol takes, whatever the scale: the compute table needs it.
             "protocol_steps": round(self.epochs * steps_per_epoch),
-            "about": f"{self.summary} {rounds} steps ({rounds / steps_per_epoch:.3g} epochs), phases start at "
-            f"{', '.join(map(str, transitions)) or 'no step'}; {math.prod(map(len, self.phases))} step schedules.",
+            "about": f"{self.summary} {rounds} steps ({rounds / steps_per_epoch:.3g} epochs){phases}.",
         }
         return Experiment(
             self,
@@ -265,6 +268,19 @@ class DigitsOffline(InMemory):
 
     def network(self, dataset: Dataset) -> nn.Module:
         return ConvNet(classes=len(dataset.classes), width=self.width, dtype=self.dtype)
+
+
+@dataclass(frozen=True)
+class DigitsSweep(DigitsOffline):
+    """What a user gains where nothing shifts: a sweep of AdamW's rates against one run without a rate."""
+
+    name: ClassVar[str] = "digits-sweep"
+    title: ClassVar[str] = "A sweep of AdamW's rates against one run, digits"
+    summary: ClassVar[str] = "A sweep of AdamW's rates against SAMUEL without one, on scikit-learn's digits."
+
+    transitions: tuple[float, ...] = changed(DigitsOffline, "transitions", (), shown="none")
+    methods: tuple[str, ...] = changed(Offline, "methods", ("samuel", "samuel-untold", "samuel-adam", "adamw-rates"))
+    seeds: int = changed(Study, "seeds", 3)
 
 
 class Streamed:

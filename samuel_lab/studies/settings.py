@@ -48,10 +48,11 @@ def option(
     return field(default=default, metadata=limits)
 
 
-def changed(kind: type[Settings], name: str, default: Any, help: str | None = None) -> Any:
+def changed(kind: type[Settings], name: str, default: Any, help: str | None = None, shown: str | None = None) -> Any:
     """The option of a class with another default, and perhaps another help text."""
     limits = dict(kind.__dataclass_fields__[name].metadata)
-    return field(default=default, metadata=limits | ({} if help is None else {"help": help}))
+    own = {key: text for key, text in (("help", help), ("shown", shown)) if text is not None}
+    return field(default=default, metadata=limits | own)
 
 
 @dataclass(frozen=True)

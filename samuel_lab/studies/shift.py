@@ -209,7 +209,9 @@ class Digits(Shift):
     needs_data: ClassVar[str] = ""
     takes_data: ClassVar[bool] = False
 
-    methods: tuple[str, ...] = changed(Study, "methods", ("samuel", "samuel-linear", "baselines"))
+    methods: tuple[str, ...] = changed(
+        Study, "methods", ("samuel", "samuel-untold", "samuel-linear", "samuel-full", "baselines")
+    )
     rounds: int = changed(Shift, "rounds", 768)
     shift: int = changed(Shift, "shift", 512)
     windows: tuple[int, ...] = changed(Shift, "windows", (10, 50, 100))

@@ -13,6 +13,7 @@ prodigy                a learning-rate-free method at its defaults
 search                 every step schedule of the study's grid
 search@0.1:1           the part of it that begins with these rates: parts may be run apart and reported together
 baselines, peers       the paper's twelve, all learning-rate-free methods
+adamw-rates            a sweep of AdamW's rates
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ SAMUELS = (*DROP_INS, *PAPERS)
 GROUPS = {
     "baselines": tuple(f"{base}/{schedule}" for base, schedule in schedules.BASELINES),
     "peers": tuple(optimizers.PEERS),
+    "adamw-rates": tuple(f"adamw/warmup-cosine@{rate:g}" for rate in (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)),
 }
 """Names that stand for several."""
 AVERAGED = "+average"

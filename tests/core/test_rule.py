@@ -143,13 +143,13 @@ def test_an_extended_run_goes_on_without_a_leap_and_falls_to_its_new_end(done):
     assert np.allclose(falls[late:], 1 - np.arange(done + late, 500) / 500)
 
 
-def test_only_a_run_that_was_told_its_steps_is_extended():
+def test_only_a_run_with_a_number_of_steps_is_extended():
     rule = Rule(RateSearch())
-    with pytest.raises(ValueError, match="was not told its number of steps"):
+    with pytest.raises(ValueError, match="cannot extend a run without a number of steps"):
         rule.extend(rule.start(np.zeros(())), 100)
-    told = Rule(RateSearch(), steps=10)
+    rule = Rule(RateSearch(), steps=10)
     with pytest.raises(ValueError, match="steps must be a whole number of at least 1, got 0"):
-        told.extend(told.start(np.zeros(())), 0)
+        rule.extend(rule.start(np.zeros(())), 0)
 
 
 def test_clipping_scales_the_gradient_and_hides_no_shift():

@@ -9,7 +9,9 @@ import pytest
 
 from samuel.core import Geometric
 from samuel.core.rays import Moves
-from samuel.jax import decision, kernels, samuel, vectors
+from samuel.jax import kernels
+from samuel.jax import old_vectors as vectors
+from samuel.jax.old_transform import decision, samuel
 
 RANDOM = np.random.default_rng(0)
 LENGTH = vectors.MULTIPLE

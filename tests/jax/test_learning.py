@@ -14,7 +14,7 @@ import optax
 import pytest
 
 from samuel.core.rules import usual_rates
-from samuel.jax import decision, learning_rate, samuel, shifts
+from samuel.jax.old_transform import decision, learning_rate, samuel, shifts
 
 datasets = pytest.importorskip("sklearn.datasets", reason="the digits come with scikit-learn, which is not installed")
 

@@ -30,15 +30,19 @@ def assert_no_complaints_and_no_requests(browser, address):
     assert [url for url in asked if url != address and not url.startswith(("data:", "blob:"))] == []
 
 
-def click_in_the_legend(browser, plot, place=0):
-    """Click the entry of the legend of a figure, given by its id and the entry's place."""
-    from selenium.webdriver.common.action_chains import ActionChains
+def entry(browser, plot, line):
+    """The entry of a line in the key of a figure."""
     from selenium.webdriver.common.by import By
 
-    figure = browser.find_element(By.ID, plot)
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", figure)
-    entry = figure.find_elements(By.CSS_SELECTOR, ".legendtoggle")[place]
-    ActionChains(browser).move_to_element(entry).click().perform()
+    found = browser.find_element(By.CSS_SELECTOR, f"#{plot}-key [data-entry='{line}']")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
+    return found
+
+
+def point_at(browser, element):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(browser).move_to_element(element).perform()
 
 
 def widths(browser):
@@ -69,6 +73,6 @@ def drawn(browser):
             caption: plot.parentElement.querySelector("figcaption").innerText,
             lines: plot.querySelectorAll("svg .scatterlayer .trace path.js-line").length,
             heat: plot.querySelectorAll("svg .heatmaplayer image").length,
-            wanted: plot.data.length,
+            wanted: plot.data.filter((trace) => trace.visible !== false).length,
         }))"""
     )

@@ -12,6 +12,7 @@ import samuel
 from samuel_lab import cli
 from samuel_lab.play.arenas import STREAMS
 from samuel_lab.play.cast import LEARNERS
+from samuel_lab.studies.offline import DigitsSweep
 from samuel_lab.studies.shift import Digits
 from samuel_lab.trial.methods import GROUPS
 
@@ -48,18 +49,38 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_demo_is_the_digits_study_in_a_folder_of_its_own(here, monkeypatch):
-    begun = []
+def test_demo_is_a_sweep_and_a_shift_of_digits_in_a_folder_of_its_own(here, monkeypatch):
+    begun, pages = [], []
     monkeypatch.setattr("samuel_lab.cli.run._carry_out", lambda run, study, *_, **__: begun.append((run, study)))
+    monkeypatch.setattr("samuel_lab.cli.run.finish", lambda runs, page, *_: pages.append((len(runs), page)))
     for folder in ("samuel-demo", "samuel-demo-2", "samuel-demo-3"):
         result = call("demo")
         assert result.exit_code == 0, result.output
-        run, study = begun.pop()
-        assert run.folder == here / folder
-        assert run.config["command"] == "samuel run digits"
-        assert study == Digits()
-    assert study.seeds == 3
-    assert {"samuel", *GROUPS["baselines"]} <= set(study.method_names())
+        (first, sweep), (second, shift) = begun
+        assert [first.folder.absolute(), second.folder.absolute()] == [
+            here / folder / "digits-sweep",
+            here / folder / "digits",
+        ]
+        assert [run.config["command"] for run, _ in begun] == ["samuel run digits-sweep", "samuel run digits"]
+        assert (sweep, shift) == (DigitsSweep(), Digits())
+        assert [(count, page.absolute()) for count, page in pages] == [(2, here / folder / "report.html")]
+        begun.clear()
+        pages.clear()
+    assert sweep.seeds == shift.seeds == 3
+    assert {"samuel", "samuel-untold", *GROUPS["adamw-rates"]} <= set(sweep.method_names())
+    assert {"samuel", "samuel-full", *GROUPS["baselines"]} <= set(shift.method_names())
+
+
+def test_two_studies_make_one_page(here, monkeypatch):
+    small = {"seeds": 1, "scale": 0.1, "width": 4, "methods": ("samuel", "adamw-rates")}
+    monkeypatch.setattr("samuel_lab.studies.catalogue.DEMO", [DigitsSweep(**small), Digits(**small)])
+    result = call("demo", "--out", "shown")
+    assert result.exit_code == 0, result.output
+    assert "in a sweep of 6 rates of AdamW, warm-up cosine" in flat(result.output)
+    assert re.search(r"SAMUEL: \d(st|nd|rd|th) of 7 in accuracy at the end", flat(result.output))
+    page = (here / "shown" / "report.html").read_text()
+    assert "digits-sweep-0-sweep-last-accuracy" in page
+    assert "digits-1-sweep-window-26" in page
 
 
 def test_play_in_a_process_of_its_own(here):
@@ -128,8 +149,8 @@ def test_the_seed_and_the_order_of_learners_are_kept(here):
         (("--separator", ";"), ";: --separator goes with --csv FILE"),
         (("--no-scale",), "--no-scale goes with --csv FILE"),
         (("--missing", "skip"), "skip: --missing goes with --csv FILE"),
-        (("--csv", "a.csv", "--target", "y", "--seeds", "5"), "5: a table is what it is; --seeds is for --stream"),
-        (("--csv", "a.csv", "--target", "y", "--dim", "5"), "5: a table is what it is; --dim is for --stream"),
+        (("--csv", "a.csv", "--target", "y", "--seeds", "5"), "5: the table determines this; --seeds is for --stream"),
+        (("--csv", "a.csv", "--target", "y", "--dim", "5"), "5: the table determines this; --dim is for --stream"),
         (("--radius", "2"), "--radius goes with --csv FILE or --river NAME"),
         (("--csv", "a.csv"), "--csv needs --target COLUMN, the column to forecast"),
         (("--csv", "a.csv", "--target", "y", "--task", "guessing"), "'guessing' is not known: choose from regression,"),
@@ -303,7 +324,7 @@ def test_a_place_where_no_report_can_be_is_refused_before_any_work(here, monkeyp
     (here / "file").write_text("mine")
     os.mkfifo(here / "pipe")
     for out, message in (
-        ("folder", "folder is a folder; name a file in it, such as"),
+        ("folder", "folder is a folder; give a file in it, such as"),
         ("file/report.html", "file is a file, not a folder"),
         ("pipe", "pipe is not a plain file"),
     ):

@@ -207,7 +207,7 @@ def test_options_of_groups_come_with_the_state_as_in_torch():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["adam-untold", "muon-untold", "Adafactor", "Rprop", "Muon"])
+@pytest.mark.parametrize("name", ["adam-untold", "muon-untold", "RMSprop", "Rprop", "Muon"])
 def test_a_state_can_be_loaded_for_parameters_of_another_dtype(name, dtype):
     if name not in RUNS:
         pytest.skip(f"this torch has no {name}")
@@ -345,7 +345,7 @@ def test_the_state_of_something_else_is_refused_before_anything_changes(name):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (((5, 7), (5,), ()), r"of shape \(5, 7\) for '0' of shape \(7, 5\)"),
+        (((5, 7), (5,), ()), "where this optimizer has 'table'"),
         (((7, 5), (5,)), "doesn't match the size"),
         (((7,), (5,), ()), "where this optimizer has 'table'|doesn't match"),
     ],

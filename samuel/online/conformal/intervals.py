@@ -64,10 +64,10 @@ class Conformal:
         window: int = 500,
         patience: int = 1000,
     ) -> None:
-        self.setup = Setup(coverage, horizons, streams, sides, bound, warmup)
+        self.setup: Setup = Setup(coverage, horizons, streams, sides, bound, warmup)
         window = whole_number("window", window, least=1)
-        self.patience = whole_number("patience", patience, least=0)
-        self.time = 0
+        self.patience: int = whole_number("patience", patience, least=0)
+        self.time: int = 0
         self._clocks = tuple(_Clock(self.setup, self.setup.make(learner, h), h, window) for h in self.setup.ahead)
 
     @property

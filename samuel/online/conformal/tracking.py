@@ -170,8 +170,8 @@ class Scale:
         self._scores = np.full((count, setup.needed), np.nan)
         self._seen = np.zeros(count, dtype=int)
         known = setup.bound is not None
-        self.start = np.full(count, 0.0 if known else np.inf)
-        self.unit = np.full(count, 1.0 if known else 0.0)
+        self.start: np.ndarray = np.full(count, 0.0 if known else np.inf)
+        self.unit: np.ndarray = np.full(count, 1.0 if known else 0.0)
 
     @property
     def learning(self) -> np.ndarray:

@@ -3,7 +3,7 @@
     python train.py FOLDER RUN [DEATH]
 
 Prints a sum of every leaf of the last state. `DEATH` is the beginning of a file-system event as `event path`, with
-the path relative to the folder, for instance "os.rename .samuel-saving-step_000000004": just before Python does
+the path relative to the folder, for instance "os.rename samuel_4.orbax-checkpoint-tmp": just before Python does
 that, the process sends itself SIGKILL. Or it is "between steps", where the process waits to be killed.
 """
 
@@ -21,9 +21,9 @@ import numpy as np
 import optax
 
 from samuel.core import Geometric
-from samuel.jax import samuel
 from samuel.jax.checkpoint import Checkpoints
 from samuel.jax.experts import Experts
+from samuel.jax.old_transform import samuel
 
 STEPS = 11
 EVERY = 2

@@ -196,7 +196,7 @@ def test_an_exam_is_normalised_like_the_training_and_one_batch_is_the_same_as_in
 def test_an_exam_of_images_needs_statistics_and_examples():
     with pytest.raises(ValueError, match="need the mean and std"):
         Exam(images(), 4)
-    with pytest.raises(ValueError, match="no examples"):
+    with pytest.raises(ValueError, match="there are no test examples"):
         Exam(Split(np.zeros((0, 3), np.int32), np.zeros(0, np.int32)), 4)
     exam = Exam(images(), 4, mean=0, std=1)
     with pytest.raises(IndexError, match="no batch 3: there are 3"):

@@ -5,9 +5,9 @@ import pytest
 from samuel_lab.play import page
 from tests.lab.browsing import (
     assert_no_complaints_and_no_requests,
-    click_in_the_legend,
     colours,
     drawn,
+    entry,
     visit,
     wait,
     widths,
@@ -39,13 +39,15 @@ def test_every_figure_is_drawn(browser, address, report):
         assert len(plot["caption"]) > 40
 
 
-def test_a_click_in_the_legend_hides_a_line(browser, address):
+def test_a_learner_is_hidden_by_its_entry_and_another_drawn_by_its_box(browser, address):
     visit(browser, address)
     lines = "return document.querySelectorAll('#two-valleys-loss .scatterlayer .trace path.js-line').length"
     before = browser.execute_script(lines)
-    click_in_the_legend(browser, "two-valleys-loss")
-    wait(browser, "return document.getElementById('two-valleys-loss').data[0].visible === 'legendonly'")
-    assert browser.execute_script(lines) == before - 1
+    entry(browser, "two-valleys-loss", "samuel").click()
+    wait(browser, f"{lines} === {before - 1}")
+    box = "document.querySelector('#two-valleys input:not(:checked)')"
+    browser.execute_script(f"{box}.click()")
+    wait(browser, f"{lines} === {before}")
 
 
 @pytest.mark.parametrize("width", [390, 1200])

@@ -259,7 +259,7 @@ def test_the_summary_is_strict_json_with_every_number_of_the_tables(report):
 
 def test_the_page_names_nothing_outside_itself_and_describes_its_figures(report):
     html = page.render(report)
-    assert not re.search(r"https?://|src=", html.replace(str(plotly()), ""))
+    assert not re.search(r"https?://|src=", html.replace(plotly(), ""))
     assert report.plan.command in html
     for experiment in report.experiments:
         for drawing in page.drawings(experiment):

@@ -4,7 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from samuel_lab.report.figures import POINTS, STRONG, drawings, styles
+from samuel_lab.drawing import MANY, REST
+from samuel_lab.report.figures import OURS, POINTS, drawings, drawn_at_first, styles
 from samuel_lab.report.gathering import studies
 from samuel_lab.report.reading import read
 from tests.lab.report.folders import BASES, SCHEDULES, cut, shift_run
@@ -25,7 +26,17 @@ def lines(drawing):
 
 
 def bands(drawing):
-    return {trace.meta["line"]: trace for trace in drawing.figure.data if trace.fill == "toself"}
+    found = {trace.meta["line"]: trace for trace in drawing.figure.data if trace.fill == "toself"}
+    return {name: trace for name, trace in found.items() if name != REST}
+
+
+def at_first(drawing):
+    """Whose lines a reader sees before choosing others."""
+    return {name for name, trace in lines(drawing).items() if trace.visible is not False and name != REST}
+
+
+def all_lines(drawing):
+    return {name: trace for name, trace in lines(drawing).items() if name != REST}
 
 
 def values_of(recorded, name, kind="accuracy"):
@@ -42,14 +53,14 @@ def test_every_method_has_a_look_of_its_own(shifted):
         methods.append(replace(example, trial=name, group=group, trials=(replace(example.first, trial=name),)))
     looks = styles(replace(the(shifted), methods=tuple(methods)))
     assert len({(look["color"], look["dash"]) for look in looks.values()}) == len(many)
-    assert [name for name, look in looks.items() if look["color"] == STRONG] == many[:3]
+    assert [name for name, look in looks.items() if look["color"] in OURS] == many[:3]
 
 
 def test_a_method_keeps_its_look_in_every_figure(shifted, searched):
     for recorded in (shifted, searched):
         looks = {}
         for drawing in drawn(recorded).values():
-            for name, trace in lines(drawing).items():
+            for name, trace in all_lines(drawing).items():
                 if name != "search":
                     looks.setdefault(name, set()).add((trace.line.color, trace.line.dash))
         assert {len(found) for found in looks.values()} == {1}
@@ -77,14 +88,43 @@ def test_a_curve_is_the_mean_of_its_seeds_and_its_band_one_deviation(shifted):
     assert upper == pytest.approx(values.mean(axis=0) + spread, rel=1e-5)
     assert lower[::-1] == pytest.approx(values.mean(axis=0) - spread, rel=1e-5)
     assert band.showlegend is False
-    assert len(lines(drawing)) == len(bands(drawing)) == 13
+    assert len(all_lines(drawing)) == len(bands(drawing)) == 13
 
 
-def test_samuel_is_drawn_on_top_and_named_first(shifted):
+def test_of_many_methods_samuel_and_the_best_of_each_family_are_drawn_and_the_rest_is_a_band(shifted):
+    study, found = the(shifted), drawn(shifted)
+    first = drawn_at_first(study)
+    means = {name: values_of(shifted, name)[:, 9:13].mean() for name in all_lines(found["s-accuracy"])}
+    best = {max((n for n in means if n.startswith(f"{base}/")), key=means.__getitem__) for base in BASES}
+    assert first == {"samuel", *best}
+    for name in ("s-accuracy", "s-rates", "s-loss", "s-test-loss"):
+        assert at_first(found[name]) == first
+    rest = lines(found["s-accuracy"])[REST]
+    assert rest.name == "9 others, lowest to highest"
+    others = np.array([values_of(shifted, name).mean(axis=0) for name in means if name not in first])
+    high, low = np.split(np.array(rest.y), 2)
+    assert high == pytest.approx(others.max(axis=0), rel=1e-5)
+    assert low[::-1] == pytest.approx(others.min(axis=0), rel=1e-5)
+
+
+def test_of_few_methods_all_are_drawn_and_there_is_no_band_of_the_rest(searched):
+    found = drawn(searched)["s-accuracy"]
+    assert len(at_first(found)) == len(the(searched).methods) - 1 <= MANY
+    assert REST not in lines(found)
+
+
+def test_the_axis_begins_where_the_lines_part(shifted):
+    drawing = drawn(shifted)["s-accuracy"]
+    low, high = drawing.figure.layout.yaxis.range
+    values = np.concatenate([values_of(shifted, name).mean(axis=0) for name in at_first(drawing)])
+    assert values.min() < low < 0.8 < np.median(values) < values.max() < high
+    assert drawing.caption.endswith("click twice for all of it.")
+
+
+def test_samuel_is_drawn_on_top_and_bands_below_all_lines(shifted):
     traces = drawn(shifted)["s-accuracy"].figure.data
-    assert traces[-1].meta["line"] == "samuel"
-    assert min(traces, key=lambda trace: trace.legendrank or 1000).meta["line"] == "samuel"
-    assert [trace.fill for trace in traces] == ["toself"] * 13 + [None] * 13
+    assert traces[-1].meta["line"] == "samuel"  # the key reads from the top
+    assert [trace.fill for trace in traces] == ["toself"] * 14 + [None] * 13
 
 
 def test_after_the_shift_samuel_is_shown_beside_each_optimizer(shifted):
@@ -99,7 +139,7 @@ def test_after_the_shift_samuel_is_shown_beside_each_optimizer(shifted):
     assert set(lines(zooms[0])) == {"samuel", *(f"sgd/{schedule}" for schedule in SCHEDULES)}
     # Only what was measured after the shift, with rounds counted from there.
     assert lines(zooms[0])["samuel"].x.tolist() == [2, 4, 6, 8]
-    means = {name: values_of(shifted, name)[:, 9:13].mean() for name in lines(drawn(shifted)["s-accuracy"])}
+    means = {name: values_of(shifted, name)[:, 9:13].mean() for name in all_lines(drawn(shifted)["s-accuracy"])}
     best = {base: max((n for n in means if n.startswith(f"{base}/")), key=means.__getitem__) for base in BASES}
     assert set(lines(zooms[3])) == {"samuel", *best.values()}
 
@@ -107,21 +147,17 @@ def test_after_the_shift_samuel_is_shown_beside_each_optimizer(shifted):
 def test_learning_rates_stand_on_a_logarithmic_axis_beside_the_schedules(shifted):
     drawing = drawn(shifted)["s-rates"]
     assert drawing.figure.layout.yaxis.type == "log"
-    assert len(lines(drawing)) == 13
+    assert len(all_lines(drawing)) == 13
     cosine = np.array(lines(drawing)["adam/cosine"].y)
     assert np.isnan(cosine[-1])  # a rate of 0 has no place there
     assert cosine[:-1] == pytest.approx(values_of(shifted, "adam/cosine", "rate")[0, :-1], rel=1e-5)
 
 
 def test_the_last_rounds_of_a_schedule_do_not_press_the_others_into_a_corner(shifted):
-    def ending(rate):
-        trials = [replace(trial, rate=np.append(trial.rate[:-1], rate)) for trial in shifted.trials]
-        return drawn(replace(shifted, trials=tuple(trials)))["s-rates"].figure.layout.yaxis.range
-
+    trials = [replace(trial, rate=np.append(trial.rate[:-1], 1e-12)) for trial in shifted.trials]
+    low, high = drawn(replace(shifted, trials=tuple(trials)))["s-rates"].figure.layout.yaxis.range
     highest = max(np.nanmax(trial.rate) for trial in shifted.trials)
-    low, high = ending(1e-12)
-    assert (10**low, 10**high) == (pytest.approx(1e-6 * highest), pytest.approx(1.5 * highest))
-    assert ending(1e-5 * highest) is None
+    assert 1e-6 * highest < 10**low < 0.1 * highest < 10**high < 2 * highest
 
 
 def test_methods_that_show_no_rate_are_left_out_of_the_rates(searched):
@@ -133,8 +169,22 @@ def test_weights_are_maps_of_levels_and_of_rates_over_time(shifted):
     levels, rates = found["s-0-levels"].figure.data[0], found["s-0-learning-rates"].figure.data[0]
     assert list(levels.y) == ["16", "32", "64", "whole run"]
     assert list(rates.y) == ["0.001", "0.01", "0.1"]
-    assert np.array(levels.z) == pytest.approx(shifted.trials[0].by_level, rel=1e-5)
-    assert np.array(rates.z).sum(axis=0) == pytest.approx(1.0, abs=1e-4)
+    for shown, recorded in ((levels, shifted.trials[0].by_level), (rates, shifted.trials[0].by_rate)):
+        relative = recorded / recorded[:, :1]  # at step 0 nothing but the prior is known
+        assert np.array(shown.z) == pytest.approx(relative / relative.sum(axis=0), rel=1e-5)
+        assert np.array(shown.z)[:, 0] == pytest.approx(1 / len(recorded), rel=1e-5)
+
+
+def test_a_map_of_one_level_is_left_out(shifted):
+    trials = tuple(
+        replace(trial, levels=trial.levels[-1:], weights=trial.weights.sum(axis=1, keepdims=True))
+        if trial.levels
+        else trial
+        for trial in shifted.trials
+    )
+    found = drawn(replace(shifted, trials=trials))
+    assert "s-0-learning-rates" in found
+    assert "s-0-levels" not in found
 
 
 def test_every_schedule_of_a_search_is_a_faint_line_below_the_others(searched):

@@ -5,9 +5,10 @@ import pytest
 from samuel_lab.report import page
 from tests.lab.browsing import (
     assert_no_complaints_and_no_requests,
-    click_in_the_legend,
     colours,
     drawn,
+    entry,
+    point_at,
     visit,
     wait,
     widths,
@@ -43,25 +44,42 @@ def test_it_loads_quietly_and_draws_every_figure(browser, address, shifted, sear
         assert min(len(plot["alt"]), len(plot["caption"])) > 40
 
 
-def test_what_is_toggled_disappears_with_its_band(browser, address):
+def test_a_line_is_hidden_with_its_band_and_others_can_be_chosen(browser, address):
     visit(browser, address)
-    assert visible(browser, ACCURACY) == 26  # 13 methods and their bands
-    click_in_the_legend(browser, ACCURACY)
+    assert visible(browser, ACCURACY) == 9  # SAMUEL, the best of three optimizers, their bands, the band of the rest
+    entry(browser, ACCURACY, "samuel").click()
     shown = count(ACCURACY)
-    wait(browser, f"return {shown} === 24")
-    gone = "data.filter((trace) => trace.visible === 'legendonly').map((trace) => trace.meta.line)"
-    assert browser.execute_script(f"return document.getElementById('{ACCURACY}').{gone}") == ["samuel", "samuel"]
-    # A box of the page does the same for a family, in all figures of its section and in no other.
-    adam = "document.querySelector('#digits-0 input[data-family=Adam]')"
-    browser.execute_script(f"{adam}.click()")
-    wait(browser, f"return {shown} === 16")
-    wait(browser, f"return {count('digits-0-rates')} === 9")
-    browser.execute_script(f"{adam}.click()")
-    wait(browser, f"return {shown} === 24")
-    before = visible(browser, "digits-offline-1-search")
-    browser.execute_script("document.querySelector('#digits-offline-1 input[data-family=search]').click()")
-    wait(browser, f"return {count('digits-offline-1-search')} === {before - 8}")
-    assert visible(browser, ACCURACY) == 24
+    wait(browser, f"return {shown} === 7")
+    assert entry(browser, ACCURACY, "samuel").get_attribute("aria-pressed") == "false"
+    entry(browser, ACCURACY, "samuel").click()
+    wait(browser, f"return {shown} === 9")
+    # A box of the page draws a line in all wide figures of its section and in no other.
+    zoomed, offline = visible(browser, "digits-0-after-0"), visible(browser, "digits-offline-1-accuracy")
+    (hidden, *_) = browser.execute_script(
+        "return [...document.querySelectorAll('#digits-0 input:not(:checked)')].map((box) => box.dataset.line)"
+    )
+    box = f"document.querySelector('#digits-0 input[data-line=\"{hidden}\"]')"
+    browser.execute_script(f"{box}.click()")
+    wait(browser, f"return {shown} === 11")
+    wait(browser, f"return {count('digits-0-rates')} === 6")  # four methods, the rest, and the chosen one
+    assert entry(browser, ACCURACY, hidden).is_displayed()
+    browser.execute_script(f"{box}.click()")
+    wait(browser, f"return {shown} === 9")
+    assert visible(browser, "digits-0-after-0") == zoomed
+    assert visible(browser, "digits-offline-1-accuracy") == offline
+
+
+def test_a_line_stands_out_when_its_entry_is_pointed_at(browser, address):
+    visit(browser, address)
+    opacities = f"""return Object.fromEntries([...document.querySelectorAll("#{ACCURACY} .scatterlayer .trace")].map(
+        (drawn) => [drawn.__data__[0].trace.meta.line, Number(getComputedStyle(drawn).opacity)]))"""
+    assert set(browser.execute_script(opacities).values()) == {1}
+    point_at(browser, entry(browser, ACCURACY, "samuel"))
+    found = browser.execute_script(opacities)
+    assert found.pop("samuel") == 1
+    assert max(found.values()) < 0.3
+    point_at(browser, browser.find_element("tag name", "h1"))
+    assert set(browser.execute_script(opacities).values()) == {1}
 
 
 def test_it_fits_a_phone_in_the_dark(browser, address):
@@ -75,6 +93,7 @@ def test_it_fits_a_phone_in_the_dark(browser, address):
     dark_text, dark_ink, dark_paper = colours(browser)
     assert dark_text == dark_ink
     assert (dark_ink, dark_paper) != (ink, paper)
-    # No legend is cut off: it would have a bar to scroll with.
-    bars = "return [...document.querySelectorAll('.plot .scrollbar')].map((bar) => Number(bar.getAttribute('height')))"
-    assert set(browser.execute_script(bars)) == {0}
+    # What names the lines takes less room than the lines.
+    keys = "return [...document.querySelectorAll('.plot')].map((plot) => [plot.previousElementSibling, plot]"
+    sizes = browser.execute_script(keys + ".map((element) => element.getBoundingClientRect().height))")
+    assert all(key < 0.45 * plot for key, plot in sizes)

@@ -269,7 +269,9 @@ def test_digits_has_the_proportions_of_the_shift():
     assert (Digits().first, Digits().then) == (tuple("56789"), tuple("01234"))
     assert Digits().method_names() == (
         "samuel",
+        "samuel-untold",
         "samuel-linear",
+        "samuel-full",
         *(
             f"{base}/{schedule}"
             for base in ("sgd", "adagrad", "adam")

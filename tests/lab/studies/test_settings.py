@@ -33,7 +33,7 @@ def refused(kind, **values):
 
 def given_data(kind, **values):
     """Settings of a study, whose data exist where it needs some."""
-    return kind.read({**({"data": str(HERE)} if kind.name not in ("digits", "digits-offline") else {}), **values})
+    return kind.read({**({"data": str(HERE)} if kind.takes_data else {}), **values})
 
 
 @pytest.mark.parametrize(
@@ -175,5 +175,7 @@ def test_the_options_of_a_run_made_before_the_drop_ins_had_names_are_refused_wit
 
 
 def test_a_study_that_does_not_exist_is_refused_with_those_that_do():
-    with pytest.raises(BadSetting, match="study 'digit' is not known: choose from digits, digits-offline, shift"):
+    with pytest.raises(
+        BadSetting, match="study 'digit' is not known: choose from digits, digits-offline, digits-sweep, shift"
+    ):
         study_of("digit", {})

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-import samuel.jax as sj
+from samuel.jax import old_transform
 from samuel_lab.models import ConvNet, Task
 from samuel_lab.studies.offline import DigitsOffline
 from samuel_lab.studies.shift import Digits, Shift
@@ -99,7 +99,7 @@ def test_samuel_linear_has_the_same_experts_and_one_gradient_a_step():
 @pytest.mark.parametrize("name", DROP_INS)
 def test_the_plan_has_the_levels_that_the_drop_in_keeps_weights_for(name):
     trainer = method(name, replace(ONLINE, steps=100, optimizers={}))
-    weights = sj.weights(trainer.init(jax.random.key(0)).opt_state)
+    weights = old_transform.weights(trainer.init(jax.random.key(0)).opt_state)
     assert (len(trainer.levels), len(trainer.rates)) == weights.shape
 
 

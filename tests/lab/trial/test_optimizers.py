@@ -10,6 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import samuel.jax as sj
+from samuel.jax import old_transform
 from samuel_lab.trial.drop_in import averaged, matrices
 from samuel_lab.trial.optimizers import BASES, PEERS, base, peer, scale_by_wngrad
 
@@ -117,7 +118,7 @@ def test_the_state_of_a_base_keeps_its_shapes_as_compiled_loops_need_it(name):
 @pytest.mark.parametrize("name", ["muon", "adafactor"])
 def test_under_samuel_a_base_that_cares_for_shapes_sees_them(name):
     inner = base(name)
-    optimizer = sj.samuel(inner, (0.1,), rule="theorem", cover=sj.Chosen(()))
+    optimizer = old_transform.samuel(inner, (0.1,), rule="theorem", cover=sj.Chosen(()))
 
     @jax.jit
     def first(gradient, params):
