@@ -9,7 +9,7 @@ nothing to wait for, NumPy computes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,8 +87,8 @@ class Engine:
         self.orthogonalise = orthogonalise
         self.numbers: RuleState | None = None
         self.buckets: list[Bucket] = []
-        self.resting: list[dict[str, Any]] = []
-        """States of the parameters that have no gradient now."""
+        self.resting: list[tuple[Tensor, dict[str, Any]]] = []
+        """Parameters that stand still, for want of a gradient or by an `lr` of 0, and their states."""
         self._key: Any = None
 
     # Storage
@@ -101,20 +101,29 @@ class Engine:
             return
         for params in trained:
             self._begin(params, state, roles)
+        if isinstance(self.base, Foreign):
+            for place, (group, params, stop) in enumerate(zip(groups, trained, stopped, strict=True)):
+                new = [p for p in params if stop and not any(name.startswith(BASE) for name in state[p])]
+                self._begin_a_class(self._sorted(place, group, new, state, roles), group)
         self.store(state)  # counts and states of buckets that are given up
         active = [[] if stop else params for params, stop in zip(trained, stopped, strict=True)]
         working = {p for params in active for p in params}
-        self.resting = [entries for p, entries in state.items() if p not in working and SUM in entries]
+        self.resting = [(p, entries) for p, entries in state.items() if p not in working and SUM in entries]
         self.buckets = [
             bucket
             for place, (group, params) in enumerate(zip(groups, active, strict=True))
             for bucket in self._sorted(place, group, params, state, roles)
         ]
         if self.buckets and self.numbers is None:
-            first = self.buckets[0]
-            like = torch.zeros((), dtype=wide_dtype(first.params[0]), device=first.device)
-            self.numbers = cloned(self.rule.start(like))
+            self.numbers = cloned(self.start(groups))
         self._key = _key(trained, stopped, state)
+
+    def start(self, groups: Sequence[dict[str, Any]]) -> RuleState:
+        """The rule's numbers before the first step, as precise as the parameters and beside the first of them."""
+        trained = [p for group in groups for p in group["params"] if p.requires_grad or p.grad is not None]
+        if not trained:
+            return self.rule.start(torch.zeros(()))
+        return self.rule.start(torch.zeros((), dtype=wide_dtype(trained[0]), device=raw(trained[0]).device))
 
     def forget(self) -> None:
         """Forget the vectors, because the state was replaced."""
@@ -180,6 +189,12 @@ class Engine:
             if own:
                 bucket.base.state[point] = {name: _as_wide(name, value, wide) for name, value in own.items()}
 
+    def _begin_a_class(self, buckets: Iterable[Bucket], group: dict[str, Any]) -> None:
+        """Begin the state of a base that is a class where nothing moves: checkpoints are loaded into what is there."""
+        for bucket in buckets:
+            self._directions_of_a_class(bucket, group, [torch.zeros_like(point) for point in bucket.points])
+            self.buckets.append(bucket)
+
     def store(self, state: Any) -> None:
         """Write what bases of their own know into the state of the parameters."""
         for bucket in self.buckets:
@@ -209,10 +224,8 @@ class Engine:
             if id(bucket.count) not in counts:
                 counts[id(bucket.count)] = _counted(bucket.count, own)
             self._move(bucket, groups[bucket.place], own, *counts[id(bucket.count)])
-        goes_on = 1 - moves.restart
-        for entries in self.resting:
-            for name in (SUM, LAG):
-                scale_([raw(entries[name])], goes_on if on_host else goes_on.to(raw(entries[name]).device))
+        for p, entries in self.resting:
+            self._rest(p, entries, moves)
         for bucket in self.buckets:
             if id(bucket.count) in counts:
                 del counts[id(bucket.count)]
@@ -305,6 +318,13 @@ class Engine:
             for p, r, point in zip(bucket.params, bucket.roundings, points, strict=True):
                 raw(p).copy_(point)
                 r.copy_(point - raw(p).to(wide))
+
+    def _rest(self, p: Tensor, entries: dict[str, Any], moves: Moves) -> None:
+        """Let a parameter stand still, in a block that may end and an average that comes to it."""
+        goes_on, pace = (x.to(raw(p).device) if isinstance(x, Tensor) else x for x in (1 - moves.restart, moves.pace))
+        scale_([raw(entries[SUM]), raw(entries[LAG])], goes_on)
+        if AVERAGE in entries:
+            _approach([raw(entries[AVERAGE])], [raw(p).to(raw(entries[AVERAGE]).dtype)], pace)
 
     def _directions(
         self, bucket: Bucket, group: dict[str, Any], scale: Number, new: Number, count: Number, fresh: Number

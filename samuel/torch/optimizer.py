@@ -129,7 +129,7 @@ class Samuel(Optimizer):
         self._calls, self._highest, self._warned = 0, 0.0, set()
         defaults = {
             "lr": lr, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "capturable": capturable,
-            **self._base.options, "role": None,
+            **self._base.options, "role": None, NUMBERS: None,
         }  # fmt: skip
         self._check(defaults)
         groups = _as_groups(params)
@@ -215,7 +215,9 @@ class Samuel(Optimizer):
         >>> torch.equal(p, trained)
         True
         """
-        if not self._rule.average or self._is_averaged:
+        if self._is_averaged:
+            raise RuntimeError("averaged() cannot be entered twice: the model has the averaged parameters")
+        if not self._rule.average:
             yield
             return
         params = [p for group in self.param_groups for p in group["params"] if AVERAGE in self.state.get(p, {})]
@@ -265,6 +267,8 @@ class Samuel(Optimizer):
         Returns:
             The loss of the closure.
         """
+        if self._is_averaged:
+            raise RuntimeError("step() inside averaged() would train the averaged parameters; take it outside")
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -379,6 +383,11 @@ class Samuel(Optimizer):
                     f"Muon needs whole matrices in every process, and {name!r} of shape {tuple(p.shape)} is split over "
                     "processes; use DDP, or base='adam', or a group with role='table', whose parameters go to Adam"
                 )
+            if self._rule.average and self._model is None and is_split(p):
+                raise ValueError(
+                    f"{name!r} of shape {tuple(p.shape)} is split over processes: give the model in place of its "
+                    "parameters, so that averaged() can put averages into it; or average=False"
+                )
         for p, role, name in zip(group["params"], found, names, strict=True):
             self._role_of[p], self._names[p] = role, name
         group["effective_lr"] = float(self._numbers().search.rate[self._search_of(group)]) * float(group["lr"])
@@ -388,7 +397,7 @@ class Samuel(Optimizer):
 
     def _numbers(self) -> RuleState:
         numbers = self._engine.numbers
-        return self._rule.start(torch.zeros(())) if numbers is None else numbers
+        return self._engine.start(self.param_groups) if numbers is None else numbers
 
     # State
 
@@ -404,8 +413,7 @@ class Samuel(Optimizer):
         found = super().state_dict()
         numbers = {"steps": self.steps, "base": self.base, "average": self._rule.average}
         numbers["search"] = {**asdict(self._rule.search), "learning_rates": list(self.learning_rates)}
-        if self._engine.numbers is not None:
-            numbers["rule"] = dict(_named(self._engine.numbers))
+        numbers["rule"] = {name: value.clone() for name, value in _named(self._numbers())}
         if self._statistics is not None:
             numbers["statistics"] = dict(self._statistics.entries)
         found["param_groups"] = [{**group, NUMBERS: numbers} for group in found["param_groups"]]
@@ -449,7 +457,7 @@ class Samuel(Optimizer):
 
     def _restore(self, groups: list[dict[str, Any]], params: list[Tensor]) -> None:
         for group in self.param_groups:
-            group.pop(NUMBERS, None)
+            group[NUMBERS] = None
         saved = groups[0][NUMBERS] if groups else {}
         self._engine.forget()
         began = [p for p in params if SUM in self.state.get(p, {})]
@@ -463,7 +471,7 @@ class Samuel(Optimizer):
 
     def _refuse_state(self, state_dict: dict[str, Any]) -> None:
         groups = state_dict["param_groups"]
-        if any(NUMBERS not in group for group in groups):
+        if any(group.get(NUMBERS) is None for group in groups):
             raise ValueError("the state dict was made by another optimizer: its groups have no numbers of Samuel's")
         saved = groups[0][NUMBERS] if groups else None
         if saved is None:
