@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from samuel.core.roles import Role
 from samuel.core.rule import Moves, Rule, RuleState
 from samuel.torch.bases import Base, Foreign, Named, Number, Slopes, Tensors, add_, scale_, step_unseen
 from samuel.torch.local import placed, raw, sharding, wide_dtype
+
+if TYPE_CHECKING:
+    from samuel.torch.sharded import Exchange
 
 CHUNK = 2**24
 """Numbers that are worked on at once, so that what is needed in between stays small."""
@@ -73,7 +76,8 @@ class Engine:
         rule: the rule, with a search for each of the base's.
         base: what gives the directions.
         state_dtype: of direction sum, lag and average; None for that of the parameters, 32 bits at least.
-        orthogonalise: makes the steps of matrices orthogonal, in place.
+        orthogonalise: makes whole matrices orthogonal, in place.
+        group: processes that all have the same parameters and gradients (DDP), to share the work on matrices.
     """
 
     def __init__(
@@ -81,12 +85,15 @@ class Engine:
         rule: Rule,
         base: Base,
         state_dtype: torch.dtype | None,
-        orthogonalise: Callable[[Tensors, list[Role], Tensors], None],
+        orthogonalise: Callable[[Tensors, list[Role]], None],
+        group: Any = None,
     ) -> None:
         self.rule, self.base, self.state_dtype = rule, base, state_dtype
-        self.orthogonalise = orthogonalise
+        self.orthogonalise, self.group = orthogonalise, group
         self.numbers: RuleState | None = None
         self.buckets: list[Bucket] = []
+        self.exchanges: list[tuple[Exchange, list[Bucket]]] = []
+        """Of matrices that several processes have, or have parts of."""
         self.resting: list[tuple[Tensor, dict[str, Any]]] = []
         """Parameters that stand still, for want of a gradient or by an `lr` of 0, and their states."""
         self._key: Any = None
@@ -116,6 +123,7 @@ class Engine:
         ]
         if self.buckets and self.numbers is None:
             self.numbers = cloned(self.start(groups))
+        self.exchanges = list(self._shared())
         self._key = _key(trained, stopped, state)
 
     def start(self, groups: Sequence[dict[str, Any]]) -> RuleState:
@@ -127,7 +135,7 @@ class Engine:
 
     def forget(self) -> None:
         """Forget the vectors, because the state was replaced."""
-        self._key, self.buckets, self.resting, self.numbers = None, [], [], None
+        self._key, self.buckets, self.exchanges, self.resting, self.numbers = None, [], [], [], None
 
     def _begin(self, params: Tensors, state: Any, roles: Roles) -> None:
         """Begin what parameters lack, which share a count then, and fit what they have to their dtype and device."""
@@ -179,6 +187,20 @@ class Engine:
                     self._attach(bucket, group, entries)
                 yield bucket
 
+    def _shared(self) -> Iterator[tuple[Exchange, list[Bucket]]]:
+        """The exchanges of matrices: one for each mesh, and one for the processes of DDP."""
+        together: dict[Any, list[Bucket]] = {}
+        for bucket in self.buckets:
+            mesh = bucket.spread[0] if bucket.spread is not None else None
+            several = self.group is not None if mesh is None else mesh.size() > 1
+            if bucket.roles and several:
+                together.setdefault((str(mesh), bucket.device, wide_dtype(bucket.params[0])), []).append(bucket)
+        for buckets in together.values():
+            from samuel.torch.sharded import exchange_of
+
+            params = [p for bucket in buckets for p in bucket.params]
+            yield exchange_of(params, [role for bucket in buckets for role in bucket.roles], self.group), buckets
+
     def _attach(self, bucket: Bucket, group: dict[str, Any], entries: list[dict[str, Any]]) -> None:
         assert isinstance(self.base, Foreign)
         wide = wide_dtype(bucket.params[0])
@@ -219,11 +241,27 @@ class Engine:
         on_host = self.on_host(products)
         moves = self._advance_on_host(products, decay) if on_host else self._advance(products, decay)
         counts: dict[int, tuple[Number, Number]] = {}
+        own: dict[int, Moves] = {}
         for bucket in self.buckets:
-            own = moves if on_host else Moves(*(x.to(bucket.device, non_blocking=True) for x in moves))
+            local = moves if on_host else Moves(*(x.to(bucket.device, non_blocking=True) for x in moves))
+            own[id(bucket)] = local
             if id(bucket.count) not in counts:
-                counts[id(bucket.count)] = _counted(bucket.count, own)
-            self._move(bucket, groups[bucket.place], own, *counts[id(bucket.count)])
+                counts[id(bucket.count)] = _counted(bucket.count, local)
+
+        def directions(bucket: Bucket) -> Tensors:
+            local = own[id(bucket)]
+            if not isinstance(local.gradient, Tensor) and local.gradient == 0:
+                return []
+            return self._directions(bucket, groups[bucket.place], local.gradient, *counts[id(bucket.count)])
+
+        ready = self._exchanged(directions)
+        for bucket in self.buckets:
+            steps = ready.pop(id(bucket), None)
+            if steps is None:
+                steps = directions(bucket)
+                if steps and bucket.roles:
+                    self.orthogonalise(steps, bucket.roles)
+            self._move(bucket, groups[bucket.place], own[id(bucket)], steps)
         for p, entries in self.resting:
             self._rest(p, entries, moves)
         for bucket in self.buckets:
@@ -231,6 +269,23 @@ class Engine:
                 del counts[id(bucket.count)]
                 bucket.count.mul_(float(1 - moves.reset) if on_host else 1 - moves.reset.to(bucket.device).float())
         return moves
+
+    def _exchanged(self, directions: Callable[[Bucket], Tensors]) -> dict[int, Tensors]:
+        """The steps of matrices that several processes have, each process having done its share of the work."""
+        found: dict[int, Tensors] = {}
+        for exchange, buckets in self.exchanges:
+            steps = [directions(bucket) for bucket in buckets]
+            if not steps[0]:
+                return {id(bucket): [] for _, some in self.exchanges for bucket in some}
+            roles = [role for bucket in buckets for role in bucket.roles]
+
+            def work(places: list[int], wholes: Tensors, roles: list[Role] = roles) -> Tensors:
+                self.orthogonalise(wholes, [roles[place] for place in places])
+                return wholes
+
+            results = iter(exchange([x for some in steps for x in some], work))
+            found |= {id(bucket): [next(results) for _ in bucket.params] for bucket in buckets}
+        return found
 
     def on_host(self, products: Tensor) -> bool:
         """Whether the scalars of a step are computed as numbers: nothing waits for a CPU."""
@@ -279,12 +334,11 @@ class Engine:
             old.copy_(value)  # in place, so that a captured graph finds it
         return Moves(*(x.to(zero.dtype) for x in moves))
 
-    def _move(self, bucket: Bucket, group: dict[str, Any], moves: Moves, count: Number, fresh: Number) -> None:
-        """Move the parameters of a bucket, and their vectors along."""
+    def _move(self, bucket: Bucket, group: dict[str, Any], moves: Moves, steps: Tensors) -> None:
+        """Move the parameters of a bucket, and their vectors along; no steps where the gradient is left out."""
         slide, keep = (row[bucket.search, bucket.place] for row in (moves.slide, moves.keep))
         along, enter, back = (row[bucket.search] for row in (moves.along, moves.enter, moves.back))
-        new: Any = (moves.gradient > 0) * 1.0
-        if not isinstance(new, Tensor):
+        if not isinstance(moves.gradient, Tensor):
             slide, keep, along, enter, back = (float(x) for x in (slide, keep, along, enter, back))
         lr = _number(group["lr"])
         if isinstance(lr, Tensor):
@@ -299,9 +353,7 @@ class Engine:
         scale_(points, keep)
         add_(points, sums, slide)
         add_(points, lags, back)
-        steps: Tensors = []
-        if isinstance(new, Tensor) or new > 0:
-            steps = self._directions(bucket, group, moves.gradient, new, count, fresh)
+        if steps:
             scale_(steps, lr.to(steps[0].device) if isinstance(lr, Tensor) else lr)
             add_(points, steps, along)
         goes_on, lag = 1 - moves.restart, self.rule.search.lag
@@ -327,9 +379,10 @@ class Engine:
             _approach([raw(entries[AVERAGE])], [raw(p).to(raw(entries[AVERAGE]).dtype)], pace)
 
     def _directions(
-        self, bucket: Bucket, group: dict[str, Any], scale: Number, new: Number, count: Number, fresh: Number
+        self, bucket: Bucket, group: dict[str, Any], scale: Number, count: Number, fresh: Number
     ) -> Tensors:
-        """The directions of the base for the gradients times a factor; new tensors."""
+        """The directions of the base for the gradients times a factor, as new tensors; matrices are not orthogonal."""
+        new: Any = (scale > 0) * 1.0
         slopes = bucket.gradients(-1.0 if group["maximize"] else 1.0)
         if isinstance(new, Tensor):  # a factor of 0 would leave what is not finite
             slopes = [torch.where(new > 0, g * scale.to(g.dtype), 0.0) for g in slopes]
@@ -338,10 +391,7 @@ class Engine:
         if bucket.base is not None:
             return self._directions_of_a_class(bucket, group, slopes)
         assert isinstance(self.base, Named)
-        steps = self.base.directions(Slopes(slopes, bucket.vectors, count, fresh, group, new))
-        if bucket.roles:
-            self.orthogonalise(steps, bucket.roles, bucket.params)
-        return steps
+        return self.base.directions(Slopes(slopes, bucket.vectors, count, fresh, group, new))
 
     def _directions_of_a_class(self, bucket: Bucket, group: dict[str, Any], slopes: Tensors) -> Tensors:
         assert isinstance(self.base, Foreign)

@@ -51,7 +51,7 @@ def sharding(param: Any) -> tuple[Any, tuple[bool, ...]] | None:
         return None
     if any(place.is_partial() for place in param.placements):
         raise ValueError(f"a parameter cannot be a partial sum, got one placed as {param.placements}")
-    return param.device_mesh, tuple(place.is_shard() for place in param.placements)
+    return param.device_mesh, tuple(not place.is_replicate() for place in param.placements)  # strided shards, too
 
 
 def wide_dtype(tensor: Any) -> torch.dtype:

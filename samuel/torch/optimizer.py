@@ -48,9 +48,10 @@ class Samuel(Optimizer):
     step. See `samuel.core.rule`.
 
     Args:
-        params: the model; or parameters, named parameters or parameter groups, as other optimizers take them. A group
-            may say `role="matrix"`, `"table"` or `"vector"`; otherwise names and shapes decide. Each role of a group
-            becomes a parameter group of its own.
+        params: the model; or parameters, named parameters or parameter groups, as other optimizers take them. Of a
+            model in `DistributedDataParallel` the processes share the work on matrices. A group may say
+            `role="matrix"`, `"table"` or `"vector"`; otherwise names and shapes decide. Each role of a group becomes a
+            parameter group of its own.
         base: "muon" (Adam for all that is not a matrix), "adam", "sgd", a torch optimizer class, or a
             `functools.partial` of one with its options, such as `partial(torch.optim.Adam, betas=(0.9, 0.95))`.
         learning_rates: candidate learning rates. By default six decades in steps of half a decade, where people sweep
@@ -120,10 +121,13 @@ class Samuel(Optimizer):
         if foreach not in (None, True, False):
             raise ValueError(f"foreach must be None, True or False, got {foreach!r}")
         self._state_dtype = state_dtype
+        group = None
+        if isinstance(params, nn.parallel.DistributedDataParallel):
+            params, group = params.module, params.process_group
         self._model = params if isinstance(params, nn.Module) else None
         self._role_of: dict[Tensor, Role] = {}
         self._names: dict[Tensor, str] = {}
-        self._engine = Engine(self._rule, self._base, state_dtype, self._orthogonalise)
+        self._engine = Engine(self._rule, self._base, state_dtype, orthogonalise_, group)
         self._statistics: BatchStatistics | None = None
         self._is_averaged = False
         self._calls, self._highest, self._warned = 0, 0.0, set()
@@ -309,10 +313,6 @@ class Samuel(Optimizer):
             else:
                 group["effective_lr"] = rate * (lr.to(rate.device) if isinstance(lr, Tensor) else lr)
 
-    def _orthogonalise(self, steps: list[Tensor], roles: list[Role], params: list[Tensor]) -> None:
-        """Make the steps of matrices orthogonal, in place: the one place where matrices must be whole."""
-        orthogonalise_(steps, roles)
-
     # Groups
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -377,12 +377,7 @@ class Samuel(Optimizer):
 
     def _accept(self, group: dict[str, Any], found: list[Role]) -> None:
         names = group.get("param_names") or [str(len(self._names) + i) for i in range(len(found))]
-        for p, role, name in zip(group["params"], found, names, strict=True):
-            if self._base.orthogonalises(role) and is_split(p):
-                raise ValueError(
-                    f"Muon needs whole matrices in every process, and {name!r} of shape {tuple(p.shape)} is split over "
-                    "processes; use DDP, or base='adam', or a group with role='table', whose parameters go to Adam"
-                )
+        for p, name in zip(group["params"], names, strict=True):
             if self._rule.average and self._model is None and is_split(p):
                 raise ValueError(
                     f"{name!r} of shape {tuple(p.shape)} is split over processes: give the model in place of its "
@@ -532,7 +527,7 @@ class Samuel(Optimizer):
         numbers = state.pop("_numbers_kept", None) if "_numbers_kept" in state else None
         super().__setstate__(state)
         if "_rule" in state:
-            self._engine = Engine(self._rule, self._base, self._state_dtype, self._orthogonalise)
+            self._engine = Engine(self._rule, self._base, self._state_dtype, orthogonalise_)
             self._engine.numbers = numbers
 
     # Refusing and warning

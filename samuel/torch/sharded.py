@@ -21,6 +21,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from samuel.core.roles import Role, orthogonalisation_flops, stack_of
+
 Box = tuple[tuple[int, int], ...]
 """Where a shard begins and ends in its tensor, along every dimension."""
 Work = Callable[[list[int], list[Tensor]], list[Tensor]]
@@ -38,13 +40,13 @@ class Spread:
         shape: of the whole tensor.
         boxes: the shard of every process, by rank in the group.
         senders: the processes whose shards together make up the tensor, each part once.
-        stacked: whether it is a stack of matrices, which are the last two dimensions.
+        stack: dimensions along which matrices are stacked, so that each can be worked on without the others.
     """
 
     shape: torch.Size
     boxes: tuple[Box, ...]
     senders: tuple[int, ...]
-    stacked: bool = False
+    stack: tuple[int, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -53,32 +55,56 @@ class Spread:
 
     @property
     def is_local(self) -> bool:
-        """Whether every shard is a stack of whole matrices."""
-        matrix = tuple((0, size) for size in self.shape[-2:])
-        return self.stacked and not self.is_whole and all(box[-2:] == matrix for box in self.boxes)
+        """Whether every shard has whole matrices."""
+        matrix = [dim for dim in range(len(self.shape)) if dim not in self.stack]
+        return not self.is_whole and all(box[dim] == (0, self.shape[dim]) for box in self.boxes for dim in matrix)
 
 
-def spread_of(parameter: Tensor, group_size: int = 1, stacked: bool = False) -> Spread:
+def spread_of(parameter: Tensor, group_size: int = 1, stack: Sequence[int] = ()) -> Spread:
     """How a parameter lies on the processes of its mesh, or whole on each of a group's.
 
     Args:
         parameter: a DTensor, or a tensor that every process of a group has.
         group_size: number of processes, if it is not a DTensor.
-        stacked: whether it is a stack of matrices.
+        stack: dimensions along which matrices are stacked.
 
     >>> spread_of(torch.zeros(3, 2), group_size=2).boxes
     (((0, 3), (0, 2)), ((0, 3), (0, 2)))
     """
     if not isinstance(parameter, DTensor):
         whole = tuple((0, size) for size in parameter.shape)
-        return Spread(parameter.shape, (whole,) * group_size, (0,), stacked)
+        return Spread(parameter.shape, (whole,) * group_size, (0,), tuple(stack))
     mesh, placements = parameter.device_mesh, parameter.placements
     sizes = tuple(mesh.mesh.shape)
     coordinates = list(itertools.product(*(range(size) for size in sizes)))
     boxes = tuple(box_of(parameter.shape, placements, sizes, c) for c in coordinates)
     replicated = [place for place, placement in enumerate(placements) if isinstance(placement, Replicate)]
     senders = tuple(rank for rank, c in enumerate(coordinates) if all(c[place] == 0 for place in replicated))
-    return Spread(parameter.shape, boxes, senders, stacked)
+    return Spread(parameter.shape, boxes, senders, tuple(stack))
+
+
+def exchange_of(parameters: Sequence[Tensor], roles: Sequence[Role], group: Any = None) -> Exchange:
+    """The exchange by which processes share the orthogonalisation of some matrices.
+
+    Args:
+        parameters: all on one mesh, or all whole in every process of a group.
+        roles: of the parameters.
+        group: the processes that have them, if they are on no mesh.
+    """
+    first = parameters[0]
+    if isinstance(first, DTensor):
+        mesh = first.device_mesh
+        ranks = mesh.mesh.flatten().tolist()
+        if ranks != sorted(ranks):
+            raise ValueError(f"the ranks of a mesh must ascend, got {mesh.mesh.tolist()}")
+        if len(ranks) == dist.get_world_size():
+            group = None
+        else:
+            group = mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
+    size = dist.get_world_size(group)
+    spreads = [spread_of(p, size, stack_of(role, p.ndim)) for p, role in zip(parameters, roles, strict=True)]
+    costs = [orthogonalisation_flops(role, p.shape) for p, role in zip(parameters, roles, strict=True)]
+    return Exchange(spreads, costs, group)
 
 
 def owners(costs: Sequence[float], processes: int) -> list[int]:
@@ -115,7 +141,7 @@ class Exchange:
             if len(spread.boxes) != self.size:
                 raise ValueError(
                     f"a tensor of shape {tuple(spread.shape)} lies on {len(spread.boxes)} processes, and the group "
-                    f"has {self.size}; give one exchange for each mesh"
+                    f"has {self.size}; use one exchange for each mesh"
                 )
         self.owners = owners(costs, self.size)
         self.local = [spread.is_local for spread in self.spreads]

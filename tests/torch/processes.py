@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import traceback
 from datetime import timedelta
 
@@ -29,7 +30,7 @@ def run_ranks(work, size, folder, *arguments):
         found = []
         for receiver, _ in pipes:
             assert receiver.poll(PATIENCE), "a process neither ended nor failed"
-            ended_well, result = receiver.recv()
+            ended_well, result = pickle.loads(receiver.recv_bytes())
             assert ended_well, result
             found.append(result)
         return found
@@ -48,8 +49,8 @@ def _rank(sender, work, rank, size, folder, arguments):
         dist.init_process_group(
             "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size, timeout=timedelta(seconds=60)
         )
-        sender.send((True, work(rank, size, *arguments)))
+        sender.send_bytes(pickle.dumps((True, work(rank, size, *arguments))))  # not as shared memory
         dist.barrier()
         dist.destroy_process_group()
     except BaseException:
-        sender.send((False, traceback.format_exc()))
+        sender.send_bytes(pickle.dumps((False, traceback.format_exc())))

@@ -28,7 +28,7 @@ def local(parameter):
 
 def compare(parameters, **options):
     """The largest difference from the work done on whole tensors, and the bytes sent."""
-    spreads = [spread_of(p, dist.get_world_size(), stacked=p.ndim == 3) for p in parameters]
+    spreads = [spread_of(p, dist.get_world_size(), stack=range(p.ndim - 2)) for p in parameters]
     exchange = Exchange(spreads, [spread.shape.numel() for spread in spreads], **options)
     results = exchange([local(parameter).detach() for parameter in parameters], work)
     worst = 0.0
