@@ -16,6 +16,7 @@ from samuel.core.rule import LATE
 from samuel.core.rules import follow
 from samuel.core.shift import ShiftDetector, ShiftState
 from samuel.core.tail_average import TailAverage, TailState
+from samuel.jax import paper as paper_algorithm
 
 Tree = Any
 WEIGHT_DECAY = 0.3
@@ -66,14 +67,12 @@ def paper(
         cover: when experts restart: `samuel.jax.Geometric` or `samuel.jax.Chosen`.
         etas: number of step sizes of the weights.
     """
-    options: dict[str, Any] = {"cover": cover, "Q": etas}
-    options |= {} if forgets else {"base_state": "slots"}
-    plan = follow("theorem", rates, **options)
+    slots = cover.slots(paper_algorithm.LONG)
     return {
-        "optimizer": sj.samuel(base, rates, rule="theorem", **options),
-        "facts": _facts,
-        "levels": levels(cover, steps, plan.slots),
-        "rates": tuple(plan.learning_rates),
+        "optimizer": paper_algorithm.algorithm1(base, rates, cover=cover, Q=etas or 10, shared=forgets),
+        "facts": _facts_of_paper,
+        "levels": levels(cover, steps, slots),
+        "rates": tuple(sorted(rates)),
     }
 
 
@@ -83,6 +82,10 @@ def levels(cover: Any, steps: int, slots: int) -> tuple[int | None, ...]:
         return (None,) * slots
     lengths = [cover.length(slot) for slot in range(slots)]
     return tuple(length if length < steps else None for length in lengths)
+
+
+def _facts_of_paper(state: Any) -> dict[str, Any]:
+    return {"rate": state.rate, "weights": paper_algorithm.shares(state), "shifts": jnp.zeros((), jnp.int32)}
 
 
 def _facts(state: Any) -> dict[str, Any]:
