@@ -252,7 +252,7 @@ def test_damaged_metrics_are_refused_and_repaired_to_the_same_ones(whole, tmp_pa
     lines[line] = lines[line][:20] + "\n"
     damaged = "".join(lines)
     run.metrics.path.write_text(damaged)
-    with pytest.raises(DamagedRun, match=f"line {line + 1} is not as it was written"):
+    with pytest.raises(DamagedRun, match=f"line {line + 1} is damaged"):
         go_on(run)
     assert run.metrics.path.read_text() == damaged
     assert go_on(run, repair=True) == whole
