@@ -1,4 +1,4 @@
-"""Carry out a run: every trial of its plan, from wherever it stands."""
+"""Train what is left of a run: every trial of its plan."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 
 def choose_device(device: str, deterministic: bool = True) -> None:
-    """Compute on the CPU, on a GPU, or on what JAX finds; before anything is computed.
+    """Select the CPU, a GPU, or JAX's default device; must be called before any computation.
 
     Args:
         device: "auto", "cpu" or "gpu".
-        deterministic: whether a GPU is to give the same result twice.
+        deterministic: whether results on a GPU must be reproducible.
 
     Raises:
-        BadSetting: if it is not there.
+        BadSetting: if it is not available.
     """
     if device not in DEVICES:
         raise BadSetting("device", f"device must be one of {', '.join(DEVICES)}, got {device!r}")
@@ -43,7 +43,7 @@ def choose_device(device: str, deterministic: bool = True) -> None:
     if deterministic and DETERMINISTIC.partition("=")[0] not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()  # read when JAX first looks for devices
     if device == "cpu":
-        # A GPU is what JAX takes first where there is one. To name its kinds would fail for the one that is not there.
+        # JAX prefers a GPU if there is one. Naming a platform that is not there would fail.
         jax.config.update("jax_platforms", "cpu")
     try:
         found = jax.devices()
@@ -60,7 +60,7 @@ def environment() -> dict[str, Any]:
     for package in PACKAGES:
         try:
             found[package] = version(package)
-        except PackageNotFoundError:  # installed in a way that left no name behind
+        except PackageNotFoundError:  # installed without metadata
             found[package] = "unknown"
     device = jax.devices()[0]
     return found | {
@@ -83,22 +83,22 @@ def execute(
     observers: Sequence[Observer] = (),
     repair: bool = False,
 ) -> None:
-    """Train every trial of a run that is not complete yet.
+    """Train every incomplete trial of a run.
 
     Args:
         run: the folder.
         study: its settings.
-        stop: asks to stop early.
+        stop: requests an early stop.
         tell: called with the progress of training.
         tell_data: called with the progress of reading the data.
-        planned: called with the plan and its number of complete trials before training begins.
+        planned: called before training with the plan and the number of complete trials.
         observers: called with every event.
-        repair: drop damaged metrics and what follows them (a copy is kept), and the checkpoints with them.
+        repair: drop damaged metrics and what follows (a copy is kept), with their checkpoints.
 
     Raises:
-        Stopped: if asked to stop; `execute` again goes on from there.
-        RunError: if the folder cannot be worked on.
-        BadSetting: if the data are not what the study needs.
+        Stopped: after a requested stop; another `execute` continues.
+        RunError: if the folder cannot be used.
+        BadSetting: if the data do not fit the study.
     """
     with run.locked():
         if repair:
@@ -113,17 +113,17 @@ def execute(
         try:
             experiment = study.prepare(reading)
         except (ValueError, FileNotFoundError) as error:
-            # Nothing was trained: what the data have wrong with them is bad input, such as an archive that is refused.
+            # Nothing was trained: an error in the data, such as a refused archive, is bad input.
             raise error if isinstance(error, BadSetting) else BadSetting("data", str(error)) from error
         run.settle_plan(experiment.plan)
         position = run.position(len(experiment.trials))
         run.refuse_checkpoints_after(position.trial)
         run.drop_checkpoints(keep=position.trial)
         if Checkpoints(run.checkpoint_folder(position.trial)).latest is None:
-            run.metrics.cut(position.size)  # what a kill left of a trial without a checkpoint is trained again
+            run.metrics.cut(position.size)  # a trial killed before its first checkpoint is trained again
         planned(experiment, position.trial)
         remaining = range(position.trial, len(experiment.trials))
-        # Seed by seed: batches of one seed hold memory, and may come from processes.
+        # One seed at a time: the batches of a seed hold memory, and perhaps processes.
         for seed, numbers in groupby(remaining, lambda number: experiment.trials[number].seed):
             feed = None
             try:
@@ -146,17 +146,17 @@ def execute(
 
 
 def _heed(stop: Stop | None, message: str) -> None:
-    """Stop, if asked to, where there is nothing to save."""
+    """Stop on request where there is nothing to save."""
     if stop is not None and stop.requested:
         raise Stopped(message)
 
 
 @contextmanager
 def observers_of(run: Run, study: Study) -> Iterator[list[Observer]]:
-    """Who else is handed the events of a run, as long as this lasts: TensorBoard, where the study asks for it.
+    """Context manager of further observers of events: TensorBoard, if the study has it enabled.
 
     Raises:
-        RunError: if what that needs is not installed.
+        RunError: if tensorboardX is not installed.
     """
     if not study.tensorboard:
         yield []
@@ -177,7 +177,7 @@ def observers_of(run: Run, study: Study) -> Iterator[list[Observer]]:
                 old.close()
             writers.clear()
             folder = str(run.folder / "tensorboard" / name)
-            # What was written beyond the checkpoint that a resumed trial comes from is written again.
+            # Events after the checkpoint of a resumed trial are written again.
             writers[name] = SummaryWriter(folder, purge_step=event["step"], flush_secs=1)
         for key, value in event.items():
             if key in ("loss", "accuracy", "test_loss", "rate", "shifts") and isinstance(value, int | float):
@@ -185,6 +185,6 @@ def observers_of(run: Run, study: Study) -> Iterator[list[Observer]]:
 
     try:
         yield [observe]
-    finally:  # writers are ahead of their files until they are closed
+    finally:  # writers buffer until they are closed
         for writer in writers.values():
             writer.close()

@@ -1,18 +1,17 @@
-"""The folder of a run: everything about it on disk, so that nothing is ever lost and any kill can be resumed from.
+"""The folder of a run: everything needed to report it, and to resume it after any kill.
 
-    config.json        the study and its settings, and the command that made it
-    plan.json          what follows from the settings and the data: the trials, their steps, the shift, ...
-    environment.json   versions and device, one entry for every session that worked on the run
-    metrics.jsonl      what was measured, one line an event; the same for the same settings, however often killed
-    times.jsonl        how long it took, which is never the same twice
-    checkpoints/       of the trial that is being trained
-    lock               held by the process that works on the run
+    config.json        study, settings, and the command that repeats it
+    plan.json          what follows from settings and data: trials, their steps, the shift, ...
+    environment.json   versions and device, one entry per session
+    metrics.jsonl      measurements, one line per event; reproducible, however often the run was killed
+    times.jsonl        durations, which are not reproducible
+    checkpoints/       of the trial in progress
+    lock               held by the process that trains the run
     stopped.json       why the last session ended early, if it did
     report.html        the page
 
-A *trial* is one method trained with one seed. Trials come one after another. `metrics.jsonl` is only ever appended to,
-but for one case: a resumed run first drops the lines that were written after its last checkpoint, and then writes them
-again, the same ones.
+A *trial* is one method trained with one seed. Trials run one after another. `metrics.jsonl` is append-only, except that
+a resumed run first drops the lines written after its last checkpoint, and then writes the same lines again.
 """
 
 from __future__ import annotations
@@ -33,33 +32,33 @@ from typing import Any
 from samuel_lab.files import replace
 
 FORMAT = 1
-"""Of the folder. Folders with a larger one are refused."""
+"""Version of the folder's format. Newer ones are refused."""
 DIGITS = 6
 """Significant digits of the numbers in `metrics.jsonl`."""
 
 
 class RunError(Exception):
-    """Something is wrong with the folder of a run; the message says what, and what can be done."""
+    """A problem with the folder of a run; the message says what can be done."""
 
 
 class DamagedRun(RunError, ValueError):
-    """A file of a run is not as it was written."""
+    """A file of a run is damaged."""
 
 
 class ChangedPlan(RunError):
-    """Settings and data of today make another plan than when the run began."""
+    """Settings and data no longer give the plan that the run began with."""
 
 
 class BusyRun(RunError):
-    """Another process works on this run."""
+    """Another process is training this run."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands.
+    """Progress of a run.
 
     Attributes:
-        trial: how many trials are complete, and so the number of the one to go on with.
+        trial: number of complete trials, and so the index of the next.
         size: bytes of `metrics.jsonl` up to the end of the last complete trial.
     """
 
@@ -86,15 +85,15 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, study: str, options: Mapping[str, Any], command: str) -> Run:
-        """A new run in a folder that does not exist yet, or is empty.
+        """A new run in a new or empty folder.
 
         Raises:
-            RunError: if there is something already, or the folder cannot be made.
+            RunError: if the folder is not empty, or cannot be created.
         """
         run = cls(folder)
         if (run.folder / "config.json").exists():
             raise RunError(
-                f"{run.folder} holds a run already: go on with it by `samuel resume {folder}`, or choose another --out"
+                f"{run.folder} holds a run already: continue it with `samuel resume {folder}`, or choose another --out"
             )
         try:
             run.folder.mkdir(parents=True, exist_ok=True)
@@ -114,10 +113,10 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """A run that exists.
+        """Open an existing run.
 
         Raises:
-            RunError: if the folder is none, or a newer samuel made it.
+            RunError: if it is not the folder of a run, or was made by a newer version.
         """
         run = cls(folder)
         if not run.folder.is_dir():
@@ -132,7 +131,7 @@ class Run:
         """The study and its settings."""
         config = self.read("config.json")
         if not isinstance(config.get("study"), str) or not isinstance(config.get("options"), dict):
-            raise DamagedRun(f"{self.folder / 'config.json'} names no study and options: it is not as it was written")
+            raise DamagedRun(f"{self.folder / 'config.json'} names no study and options: it is damaged")
         return config
 
     def read(self, name: str) -> dict[str, Any]:
@@ -146,21 +145,22 @@ class Run:
             raise DamagedRun(f"{path} is not a file of a run: it names no format")
         if found["format"] > FORMAT:
             raise RunError(
-                f"{path} has format {found['format']}, and this version of samuel reads {FORMAT}: a newer one made it"
+                f"{path} has format {found['format']}, and this version of samuel reads {FORMAT}: "
+                "it was made by a newer one"
             )
         return found
 
     def write(self, name: str, content: Mapping[str, Any], new: bool = False) -> None:
-        """Write one of the JSON files, whole or not at all; a `new` one only where there is none."""
+        """Write one of the JSON files atomically; a `new` one only if there is none."""
         text = json.dumps({"format": FORMAT, **content}, indent=1, allow_nan=False) + "\n"
         replace(self.folder / name, text, new)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only process that works on this run; the lock ends with the process, however that ends.
+        """Hold the lock of the run; it is released when the process ends, in any way.
 
         Raises:
-            BusyRun: if another process works on it.
+            BusyRun: if another process holds it.
         """
         with open(self.folder / "lock", "a+", encoding="ascii") as file:
             try:
@@ -168,13 +168,13 @@ class Run:
             except OSError:
                 file.seek(0)
                 holder = file.read().strip() or "unknown"
-                raise BusyRun(f"{self.folder} is being worked on by another process (number {holder})") from None
+                raise BusyRun(f"{self.folder} is being trained by another process (number {holder})") from None
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
             self.metrics.open()
             self.times.open()
-            self.times.cut_torn()  # metrics are cut where a checkpoint says; these would go on in the middle of a line
+            self.times.cut_torn()  # metrics are truncated to the checkpoint; times may end in the middle of a line
             try:
                 yield
             finally:
@@ -184,33 +184,32 @@ class Run:
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
-        """Who worked on the run, one entry for every session."""
+        """The sessions of the run."""
         path = self.folder / "environment.json"
         if not path.exists():
             return []
         sessions = self.read(path.name).get("sessions")
         if not isinstance(sessions, list) or not all(isinstance(session, dict) for session in sessions):
             raise DamagedRun(
-                f"{path} has no list of sessions: it is not as it was written. Delete it to go on without; results do "
-                "not depend on it"
+                f"{path} has no list of sessions: it is damaged. Delete it to continue; results do not depend on it"
             )
         return sessions
 
     def begin_session(self, environment: Mapping[str, Any]) -> None:
-        """Note who goes on with the run."""
+        """Add a session."""
         self.write("environment.json", {"sessions": [*self.sessions, {"started": now(), **environment}]})
         (self.folder / "stopped.json").unlink(missing_ok=True)
 
     def stopped(self, reason: str, message: str) -> None:
-        """Note why the session ends early. A disk that takes no more is no reason to fail again."""
+        """Record why the session ends early; a full disk is ignored."""
         with contextlib.suppress(OSError):
             self.write("stopped.json", {"reason": reason, "message": message, "at": now()})
 
     def settle_plan(self, plan: Mapping[str, Any]) -> None:
-        """Write the plan, or see that it is still the same.
+        """Write the plan, or check that it is unchanged.
 
         Raises:
-            ChangedPlan: if settings and data of today make another plan than when the run began.
+            ChangedPlan: if settings and data now give a different plan.
         """
         plan = {"format": FORMAT, **json.loads(json.dumps(plan))}
         if not (self.folder / "plan.json").exists():
@@ -226,14 +225,14 @@ class Run:
                 )
 
     def checkpoint_folder(self, trial: int) -> Path:
-        """Where the checkpoints of a trial are."""
+        """The folder of the checkpoints of a trial."""
         return self.folder / "checkpoints" / f"trial_{trial:04d}"
 
     def refuse_checkpoints_after(self, trial: int) -> None:
-        """See that no later trial than that which the metrics say comes next has been begun.
+        """Check that no trial after the next one, by the metrics, has checkpoints.
 
         Raises:
-            DamagedRun: if one was: the metrics of the trials before it are gone.
+            DamagedRun: if one has: metrics are missing.
         """
         parent = self.folder / "checkpoints"
         for path in sorted(parent.glob("trial_*")) if parent.is_dir() else ():
@@ -252,9 +251,9 @@ class Run:
                 shutil.rmtree(path, ignore_errors=True)
 
     def position(self, trials: int) -> Position:
-        """Where the run stands, from its metrics.
+        """Progress of the run, from its metrics.
 
-        A last line without an end, as a kill leaves it, does not count. Nothing on the disk changes.
+        A truncated last line, as a kill leaves it, does not count. Nothing on disk changes.
 
         Raises:
             DamagedRun: for a line that is no event.
@@ -268,9 +267,9 @@ class Run:
         return Position(ended, size)
 
     def repair(self) -> str | None:
-        """Cut `metrics.jsonl` before its first damaged line, so that a resumed run writes the rest again.
+        """Truncate `metrics.jsonl` before its first damaged line, so that a resumed run writes the rest again.
 
-        The file as it was is kept beside it. Gives its name, or None if there was nothing to repair.
+        Returns the path of a copy of the damaged file, or None if there was nothing to repair.
         """
         good = 0
         try:
@@ -286,11 +285,11 @@ class Run:
 
 
 class Lines:
-    """A file of JSON lines that is appended to: each line whole, or not at all.
+    """An append-only file of JSON lines, each written whole or not at all.
 
     Args:
         path: the file.
-        wrong: says what is wrong with an event, or nothing.
+        wrong: returns the problem of an event, or None.
     """
 
     def __init__(self, path: Path, wrong: Callable[[Mapping[str, Any]], str] = lambda event: "") -> None:
@@ -298,34 +297,34 @@ class Lines:
         self._file: int | None = None
 
     def open(self) -> None:
-        """Ready to append."""
+        """Open for appending."""
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Size in bytes."""
         return os.fstat(self._open()).st_size
 
     def append(self, event: Mapping[str, Any]) -> None:
         """Add a line.
 
         Raises:
-            RunError: if the disk does not take it; the file is then as it was.
+            RunError: if it cannot be written; the file is then unchanged.
         """
         file, line = self._open(), (json.dumps(_rounded(event), allow_nan=False) + "\n").encode()
         before = self.size
         try:
             written = os.write(file, line)
-            while written < len(line):  # a disk about to be full takes a part
+            while written < len(line):  # a nearly full disk takes a part
                 written += os.write(file, line[written:])
         except OSError as error:
-            with contextlib.suppress(OSError):  # what cannot be cut, such as a pipe, has taken nothing either
+            with contextlib.suppress(OSError):  # what cannot be truncated, such as a pipe, has taken nothing
                 os.ftruncate(file, before)
             raise RunError(
                 f"{self.path} could not be written: {error.strerror or error}. Nothing that was written is lost: make "
@@ -333,30 +332,30 @@ class Lines:
             ) from None
 
     def sync(self) -> None:
-        """See that all lines are on the disk."""
+        """Flush all lines to disk."""
         os.fsync(self._open())
 
     def digest(self, size: int) -> str:
-        """The SHA-256 of the first so many bytes."""
+        """SHA-256 of the first `size` bytes."""
         with open(self.path, "rb") as file:
             return hashlib.sha256(file.read(size)).hexdigest()
 
     def cut(self, size: int) -> None:
-        """Drop what comes after so many bytes."""
+        """Truncate to `size` bytes."""
         os.ftruncate(self._open(), size)
 
     def cut_torn(self) -> None:
-        """Drop a last line that was not written to its end, as a crash leaves it."""
+        """Drop a truncated last line, as a crash leaves it."""
         with open(self.path, "rb") as file:
             whole = sum(len(line) for line in file if line.endswith(b"\n"))
         if whole < self.size:
             self.cut(whole)
 
     def events(self) -> Iterator[tuple[dict[str, Any], int]]:
-        """Every whole line and where it ends. A last line without an end is left out.
+        """Every complete line, and where it ends.
 
         Raises:
-            DamagedRun: for a line that is not a JSON object, or has something wrong in it.
+            DamagedRun: for a line that is not a JSON object, or is invalid.
         """
         if not self.path.exists():
             return
@@ -373,7 +372,7 @@ class Lines:
                 wrong = self.wrong(event) if isinstance(event, dict) else repr(line[:60])
                 if wrong or not isinstance(event, dict):
                     raise DamagedRun(
-                        f"{self.path}, line {number} is not as it was written: {wrong}. Nothing was changed. "
+                        f"{self.path}, line {number} is damaged: {wrong}. Nothing was changed. "
                         f"`samuel resume --repair {self.path.parent}` keeps a copy, drops this line and what follows, "
                         f"and computes it again"
                     )
@@ -381,12 +380,12 @@ class Lines:
 
     def _open(self) -> int:
         if self._file is None:
-            raise RuntimeError(f"{self.path} is not open: it is while the run is locked")
+            raise RuntimeError(f"{self.path} is open only while the run is locked")
         return self._file
 
 
 def wrong_measure(event: Mapping[str, Any]) -> str:
-    """What is wrong with the numbers of a measure, or nothing: what is no number, and accuracies beyond 1.
+    """The problem of a measurement, or None: values that are not numbers, accuracies above 1.
 
     >>> wrong_measure({"step": 3, "loss": None, "accuracy": [0.5, 7.0]})
     'accuracy must lie between 0 and 1, got 7.0'
@@ -395,13 +394,13 @@ def wrong_measure(event: Mapping[str, Any]) -> str:
         for value in _flat(event.get(name)):
             if not isinstance(value, int | float) or isinstance(value, bool):
                 return f"{name} must be a number, got {value!r}"
-            if most is not None and not 0 <= value <= most + 1e-4:  # weights of 6 digits may add up to more
+            if most is not None and not 0 <= value <= most + 1e-4:  # weights rounded to 6 digits may add up to more
                 return f"{name} must lie between 0 and {most}, got {value!r}"
     return ""
 
 
 def wrong_time(entry: Mapping[str, Any]) -> str:
-    """What is wrong with an entry of `times.jsonl`, or nothing.
+    """The problem of an entry of `times.jsonl`, or None.
 
     >>> wrong_time({"trial": "samuel", "seed": 0, "step": 8, "steps": 8, "train_seconds": -3})
     'train_seconds must be a number of at least 0, got -3'
@@ -428,12 +427,12 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def now() -> str:
-    """The time, as files tell it."""
+    """The time, in the format of the files."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers with few digits; what is not finite becomes None, for which JSON has a word."""
+    """Numbers with few digits; None for those that are not finite, which JSON cannot hold."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -442,7 +441,8 @@ def _rounded(value: Any) -> Any:
 
 
 def _difference(where: str, one: Any, other: Any) -> tuple[str, Any, Any]:
-    """Where two entries of a plan differ, and what each has there; in lists as long as each other, the first place."""
+    """The path at which two entries of a plan differ, and both values; in lists of equal length, the first
+    difference."""
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         place = next(place for place, both in enumerate(zip(one, other, strict=True)) if both[0] != both[1])
         where, one, other = f"{where}[{place}]", one[place], other[place]

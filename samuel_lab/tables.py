@@ -1,4 +1,4 @@
-"""Tables of numbers, as every page and the terminal show them: plain records, no drawing."""
+"""Tables of numbers for pages and the terminal, as plain records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of a table, and whether it is the best of its column."""
+    """One cell of a table, and whether it is the best of its column."""
 
     text: str
     best: bool = False
@@ -19,7 +19,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: heads, and rows of a name and cells. `short` has heads for a narrow terminal."""
+    """A table: headers, and rows of a name and cells. `short` has headers for a narrow terminal."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
@@ -27,7 +27,7 @@ class Table:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number as a reader wants it: few digits, no exponent unless it is huge or tiny.
+    """A number formatted for readers: few digits, an exponent only if it is huge or tiny.
 
     >>> number(2391.7505), number(17.074), number(0.00012345), number(None)
     ('2392', '17.1', '0.000123', '–')
@@ -43,7 +43,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def plain(value: float | None) -> float | None:
-    """A number for JSON: six significant digits, and None for what JSON has no word for.
+    """A number for JSON: six significant digits; None for NaN and infinities.
 
     >>> plain(0.123456789), plain(math.nan)
     (0.123457, None)

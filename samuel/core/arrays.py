@@ -54,7 +54,7 @@ def where_needed(needed: Array, repair: Callable[..., Any], *operands: Any) -> A
     """`repair(*operands)` where `needed` is true anywhere, else the operands unchanged.
 
     `repair` must return its operands unchanged wherever `needed` is false, because it runs for all streams as soon as
-    one of them needs it. A Python branch; under tracing `lax.cond`.
+    one of them needs it. A Python branch; under tracing `lax.cond`. `needed` is an array or a truth value.
 
     >>> import numpy as np
     >>> where_needed(np.array([False]), lambda x: x / 0, 1.0)
@@ -65,7 +65,7 @@ def where_needed(needed: Array, repair: Callable[..., Any], *operands: Any) -> A
 
         untouched = operands[0] if len(operands) == 1 else operands
         return jax.lax.cond(needed.any(), lambda: repair(*operands), lambda: untouched)
-    if needed.any():
+    if needed is True or (needed is not False and needed.any()):
         return repair(*operands)
     return operands[0] if len(operands) == 1 else operands
 

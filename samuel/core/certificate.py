@@ -44,17 +44,27 @@ def gain_bound(log_total: Array, log_prior: Array, rates: Array, square: Array, 
     return xp.min(xp.where(usable, bounds, math.inf), axis=-1) + slack
 
 
-def rates_alive(bound_then: Array, bound_now: Array, Q: int) -> Array:
-    """The step sizes that existed under both of two bounds on the gains; NaN for the others.
+def rates_alive(bound_then: Array, highest: Array, Q: int, lowest: Array | None = None) -> Array:
+    """The step sizes that existed from one bound on the gains on, under all bounds since; NaN for the others.
+
+    Args:
+        bound_then: the first bound.
+        highest: the highest since.
+        Q: how many step sizes there are at a time.
+        lowest: the lowest since; the first, if it never fell.
 
     >>> import numpy as np
     >>> rates_alive(np.array(1.0), np.array(2.0), Q=3)
     array([  nan, 0.25 , 0.125])
+    >>> rates_alive(np.array(1.0), np.array(1.0), Q=3, lowest=np.array(0.5))
+    array([0.5 , 0.25,  nan])
     """
     xp = namespace(bound_then)
     bound_then = bound_then[..., None]
     rates = constant(0.5 ** np.arange(1, Q + 1), bound_then) / xp.where(bound_then > 0, bound_then, 1.0)
-    fits = (rates * bound_now[..., None] < 0.75) & (bound_then > 0)  # powers of two apart: 1/2 fits, 1 does not
+    fits = (rates * highest[..., None] < 0.75) & (bound_then > 0)  # powers of two apart: 1/2 fits, 1 does not
+    if lowest is not None:
+        fits &= rates * lowest[..., None] > 0.75 * 2.0**-Q
     return xp.where(fits, rates, math.nan)
 
 

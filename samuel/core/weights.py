@@ -16,7 +16,7 @@ based on `log v <= L` remains valid, and moves the decision by less than roundin
 **Unknown scale.** With no bound given, the first gains that are not all zero set `B` (and move no weight). When
 later gains exceed `B`, all gains of that round are scaled by one factor (clipping each would bias the mixture), then
 `B` doubles until it bounds them. As `eta_q` of the doubled bound is `eta_{q+1}` of the old one, the weights shift by
-one place along `q`: the largest step size ends, and a new smallest one starts with the prior.
+one place along `q`: the largest step size ends, and a new smallest one starts with the prior. `narrow` reverses it.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def _keeping(good: Array, taking_part: Array, healthy: Array) -> Array:
     return good
 
 
-def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
+def widen(weights: Weights, largest: Array, prior: Array, most: int | None = None) -> Weights:
     """Double `B` until it bounds the largest gain, and shift the weights to the new step sizes.
 
     Streams whose bound holds are unchanged.
@@ -343,6 +343,8 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
         weights: the weights so far.
         largest: `Judged.largest`.
         prior: `pi`: initial weights of new step sizes.
+        most: doublings in one round, so that an outlier ends no more than as many step sizes; any number by default.
+            The first gains of all set `B` without a limit.
 
     >>> import numpy as np
     >>> weights = restart(begin(np.ones(2), slots=1, Q=4), np.array([True]), np.ones(2))
@@ -352,31 +354,75 @@ def widen(weights: Weights, largest: Array, prior: Array) -> Weights:
     ...     print(round(float(judged.used), 3), round(float(weights.bound), 3))
     0.0 2.0
     0.4 8.0
+    >>> _, judged = judge(weights, np.array([[1e6, 0.0]]))
+    >>> round(float(widen(weights, judged.largest, np.ones(2), most=1).bound), 3)
+    16.0
     """
     xp = namespace(weights.value)
-    value, bound, Q = weights.value, weights.bound, weights.value.shape[-1]
+    bound, Q = weights.bound, weights.value.shape[-1]
     unknown = bound <= 0
     fits = unknown | (largest <= bound)
     doublings = xp.ceil(xp.log2(xp.where(fits, 1.0, largest)) - xp.log2(xp.where(fits, 1.0, bound)))
     doublings = at_most(doublings, Q + 1.0)  # beyond Q all step sizes are new, and any bound will do
     doublings = xp.where(bound * 2.0**doublings < largest, at_most(doublings + 1, Q + 1.0), doublings)
+    if most is not None:
+        doublings = at_most(doublings, float(most))
     doublings = xp.where(fits, 0.0, doublings)
     # Slightly above the largest gain, so that equal ones do not exceed it by rounding.
-    above = largest * (1 + 64 * float(xp.finfo(value.dtype).eps))
+    above = largest * (1 + 64 * float(xp.finfo(weights.value.dtype).eps))
     raised = xp.where(unknown | (doublings > Q), above, bound * 2.0**doublings)
+    return _rescaled(weights, doublings, raised, prior)
 
-    places = constant(np.arange(Q), value)
-    source = places + doublings[..., None]  # place q takes over from place q + doublings
-    shift = xp.astype(places[:, None] == source[..., None, :], value.dtype)
-    dropped = xp.where((places < doublings[..., None])[..., None, None, :], value, 0.0).sum((-3, -2, -1))
+
+def narrow(weights: Weights, largest: Array, prior: Array, least: float = 0.0, most: int | None = None) -> Weights:
+    """Halve `B` while it bounds the largest recent gain, and shift the weights to the new step sizes.
+
+    The smallest step sizes end, and larger ones start with the prior: after an outlier, or where gains have become
+    small, experts are told apart as fast as if the large gains had never been. Streams without a recent gain are
+    unchanged.
+
+    Args:
+        weights: the weights so far.
+        largest: the largest recent gain, shape `(...)`.
+        prior: `pi`: initial weights of new step sizes.
+        least: a bound on the gains that is known; `B` does not fall below it.
+        most: halvings at a time; any number by default.
+
+    >>> import numpy as np
+    >>> weights = restart(begin(np.ones(2), slots=1, Q=4, bound=64.0), np.array([True]), np.ones(2))
+    >>> [float(narrow(weights, np.array(largest), np.ones(2)).bound) for largest in (0.0, 3.0, 40.0)]
+    [64.0, 4.0, 64.0]
+    """
+    xp = namespace(weights.value)
+    bound, Q = weights.bound, weights.value.shape[-1]
+    tiny = smallest_value(weights.value)
+    needed = at_least(largest, max(least, tiny))
+    due = (bound >= 2 * needed) & (largest > 0)
+    halvings = xp.floor(xp.log2(xp.where(due, bound, 1.0)) - xp.log2(xp.where(due, needed, 1.0)))
+    halvings = xp.where(bound * 0.5**halvings < needed, halvings - 1, halvings)
+    halvings = at_most(halvings, 2.0 * Q if most is None else float(most))  # from Q on all are new
+    halvings = xp.where(due, halvings, 0.0)
+    return _rescaled(weights, -halvings, xp.where(due, bound * 0.5**halvings, bound), prior)
+
+
+def _rescaled(weights: Weights, places: Array, bound: Array, prior: Array) -> Weights:
+    """Weights for another `B`: every step size moves down by so many places, and those without a past are born."""
+    xp = namespace(weights.value)
+    value, Q = weights.value, weights.value.shape[-1]
+    place = constant(np.arange(Q), value)
+    source = place + places[..., None]  # where the values of each place come from
+    shift = xp.astype(place[:, None] == source[..., None, :], value.dtype)
+    stays = (place >= places[..., None]) & (place < Q + places[..., None])
+    ended = xp.where(stays[..., None, None, :], 0.0, value).sum((-3, -2, -1))
     new = prior[..., None] * xp.exp(-weights.log_unit)[..., None, None, None]
     new = xp.where(alive(weights)[..., None], at_least(new, smallest_value(value)), 0.0)
-    value = xp.where((source < Q)[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
-    births = at_most(doublings, Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
+    old = (source >= 0) & (source < Q)
+    value = xp.where(old[..., None, None, :], matmul(value, shift[..., None, :, :]), new)
+    births = at_most(abs(places), Q) * xp.where(alive(weights), prior, 0.0).sum((-2, -1))
     weights = weights._replace(
-        log_ended=_log_sum(weights.log_ended, weights.log_unit + _log(dropped)),
+        log_ended=_log_sum(weights.log_ended, weights.log_unit + _log(ended)),
         started=weights.started + births,
-        bound=raised,
+        bound=bound,
     )
     return _weighed(weights, value, weights.log_unit)
 

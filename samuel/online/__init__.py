@@ -35,6 +35,7 @@ from samuel.online.losses import AbsoluteLoss, LinearLoss, LogisticLoss, LossFam
 from samuel.online.models import Classifier, Regressor
 from samuel.online.play import play
 from samuel.online.regret import Grid, Hindsight, RegretMap, growth_exponent, hindsight, regret_map
+from samuel.online.rivals.ader import Ader
 from samuel.online.rivals.aflh import AFLH
 from samuel.online.rivals.cbce import CBCE
 from samuel.online.rivals.fixed_share import FixedShare
@@ -44,6 +45,7 @@ from samuel.online.rivals.parameter_free import ParameterFree
 from samuel.online.rivals.rival import Rival
 from samuel.online.rivals.sacs import SACS
 from samuel.online.rivals.saol import SAOL
+from samuel.online.rivals.sword import Sword
 from samuel.online.samuel import Samuel
 from samuel.online.single import Single
 from samuel.online.streams import (
@@ -76,6 +78,7 @@ __all__ = [
     "Adagrad",
     "AdagradFull",
     "Adam",
+    "Ader",
     "Adversary",
     "AllIntervals",
     "Anytime",
@@ -131,6 +134,7 @@ __all__ = [
     "Stepped",
     "Storms",
     "Stream",
+    "Sword",
     "Trace",
     "TwoValleys",
     "backtest",

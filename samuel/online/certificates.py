@@ -253,19 +253,47 @@ def tile_gains(trace: Trace, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
     gains = np.where(fine, gains, 0.0)
     used = gains * trace.arrays["used"][part, None]
     slack = np.sum(gains - used, axis=0)
-    bounds = trace.needed("bound")[part]
-    known = bounds[bounds > 0]
-    if len(known):
-        with np.errstate(over="ignore"):  # gains so small that a rate would be infinite: it is then not used
-            rates = certificate.rates_alive(known[0], bounds[-1], rule.Q)
-        log_total = np.asarray(trace.needed("log_total")[part][-1], dtype=float)
-        limits = certificate.gain_bound(
-            log_total[..., None], np.log(rule.prior)[:, None], rates, np.sum(used**2, axis=0), slack
-        )
-    else:  # no weight has moved yet: the gains themselves are all slack
-        limits = slack
+    log_total = np.asarray(trace.needed("log_total")[part], dtype=float)
+    limits = slack + _used_bound(used, trace.needed("bound")[part], log_total, np.log(rule.prior), rule.Q)
     healthy = fine.all(axis=0)
     return np.where(healthy, np.sum(gains, axis=0), math.inf), np.where(healthy, limits, math.inf)
+
+
+def _used_bound(
+    used: np.ndarray, bounds: np.ndarray, log_total: np.ndarray, log_prior: np.ndarray, Q: int
+) -> np.ndarray:
+    """The algorithm's bound on the sum of every expert's used gains over a tile.
+
+    One step size serves the rounds from the tile's start, or from a fall of the scale, in which it was born, for as
+    long as it lives. Where none lives all the time, the tile is cut at falls, wherever that makes the sum smallest.
+
+    Args:
+        used: `r'` of each round, `(rounds, experts)`.
+        bounds: `B` at the beginning of each round; 0 as long as it was unknown, and then no weight moved.
+        log_total: `L` after each round.
+        log_prior: `log pi` of each expert.
+        Q: how many step sizes.
+    """
+    bounds = bounds.astype(float)
+    known = int(np.argmax(bounds > 0)) if np.any(bounds > 0) else len(bounds)
+    if known == len(bounds):
+        return np.zeros(used.shape[1])
+    falls = 1 + np.flatnonzero(bounds[1:] < bounds[:-1])
+    starts = [known, *(int(fall) for fall in falls)]
+    best = {known: np.zeros(used.shape[1])}
+    for stop in [*starts[1:], len(bounds)]:
+        sums = []
+        for start in [start for start in starts if start < stop]:
+            span = bounds[start:stop]
+            with np.errstate(over="ignore"):  # gains so small that a rate would be infinite: it is then not used
+                rates = certificate.rates_alive(span[0], span.max(), Q, span.min())
+                if start > known:  # only those born in the fall began with the prior
+                    rates = np.where(rates * bounds[start - 1] > 0.75, rates, np.nan)
+            square = np.sum(used[start:stop] ** 2, axis=0)
+            limit = certificate.gain_bound(log_total[stop - 1], log_prior[:, None], rates, square, np.zeros(()))
+            sums.append(best[start] + limit)
+        best[stop] = np.min(sums, axis=0)
+    return best[len(bounds)]
 
 
 def _distances(trace: Trace, tile: Tile, comparison: Comparison) -> tuple[np.ndarray, np.ndarray]:

@@ -28,8 +28,9 @@ def quick_round(rule: SamuelRule, state: SamuelState, feedback: Feedback) -> Sam
     gradient, experts = feedback.gradient, weights.weight.size
     points = state.points.reshape(experts, -1)
     gains = np.dot(state.decision, gradient) - np.dot(points, gradient)
+    largest = np.abs(gains).max()
     # False for nan, for a bound not yet known, and for gains that exceed it.
-    if not np.abs(gains).max() <= weights.bound or weights.weight.min() <= 0 or weights.bound <= 0:
+    if not largest <= weights.bound or weights.weight.min() <= 0 or weights.bound <= 0:
         return None
     rates = fractions(weights.value)
     factor = (gains / weights.bound)[:, None] * rates
@@ -53,4 +54,7 @@ def quick_round(rule: SamuelRule, state: SamuelState, feedback: Feedback) -> Sam
         return None
     shape = weights.weight.shape
     judged = Weights(factor.reshape(weights.value.shape), weight.reshape(shape), mass, *weights[3:])
-    return type(state)(state.round + 1, decision, stepped.points, (stepped.memory,), judged, p.reshape(shape))
+    recent = state.recent
+    if recent < largest and largest > feedback.rounding(state.decision):
+        recent = largest
+    return type(state)(state.round + 1, decision, stepped.points, (stepped.memory,), judged, p.reshape(shape), recent)

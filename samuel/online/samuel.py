@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
+from samuel.core import round as core_round
 from samuel.core import weights as mw
 from samuel.core.arrays import Array, is_traced, namespace, where_needed
 from samuel.core.options import one_of, refuse_blind_sampling
@@ -40,6 +41,8 @@ class SamuelState(NamedTuple):
     weights: mw.Weights
     p: Array
     """The weight of every expert in the decision, shape `(..., slots, experts)`."""
+    recent: Array
+    """The largest gain since the scale of the weights was last looked at, shape `(...)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +69,17 @@ class SamuelRule(EnsembleRule):
     def random(self) -> bool:
         return self.combine == "sample"
 
+    def rules(self, like: Array) -> core_round.Rules:
+        """What its rounds follow, with the prior in the library and dtype of an array."""
+        prior = namespace(like).asarray(self.prior, dtype=like.dtype)
+        return core_round.Rules(self.cover, prior, self.newborns == "inherit", self.bound)
+
     def start(self, zero: Array, rounds: int) -> SamuelState:
         slots, batch = self.cover.slots(rounds), tuple(zero.shape[:-1])
         decision = zero + self.center(zero)
         points = self.start_points(decision, slots)
-        prior = self._prior(zero)
-        weights = mw.begin(prior, slots, self.Q, batch, self.bound)
-        weights = mw.restart(weights, self.cover.starts(0, slots), prior)
-        return SamuelState(0, decision, points, self.fresh(points), weights, mw.shares(weights))
+        weights = core_round.begin(self.rules(zero), slots, self.Q, batch)
+        return SamuelState(0, decision, points, self.fresh(points), weights, mw.shares(weights), weights.started * 0)
 
     def grow(self, state: SamuelState, rounds: int) -> SamuelState:
         slots = self.cover.slots(rounds)
@@ -94,21 +100,26 @@ class SamuelRule(EnsembleRule):
         if self.quick and not record and type(state.decision) is np.ndarray and state.decision.ndim == 1:
             after = quick_round(self, state, feedback)
             if after is not None:
-                due = after.round % self.cover.rhythm == 0
-                return self._decide(self._restarted(after), None) if due else after, {"healthy": np.True_}
+                return self._turned(after), {"healthy": np.True_}
         gains, excess = self._gains(state, feedback)
         bound = state.weights.bound
-        unknown = is_traced(bound) or bool((bound <= 0).any())
-        rounding = feedback.rounding(state.decision) if unknown else 0.0
-        weights, judged = mw.judge(state.weights, gains, rounding, trusting=pace != "careful")
+        rounding = feedback.rounding(state.decision)
+        after, judged = core_round.judge(state, gains, rounding, trusting=pace != "careful")
+        weights = after.weights
         points, memory, error = self.take_steps(state, feedback)
-        after = SamuelState(state.round + 1, state.decision, points, memory, weights, state.p)
+        after = after._replace(points=points, memory=memory)
         if pace == "careful":
-            after, healthy = self._turn(self._decide(after, chance), judged, chance)
+            healthy = judged.healthy & self._some_finite(after) if is_traced(bound) else judged.healthy
+            after = core_round.finish(after, judged.largest, self.rules(points), _Experts(self, chance))
             info: Info = {"healthy": healthy}
         else:
-            after = self._restarted(self.settle(after)[0]) if pace == "due" else after
-            info = {"usual": (judged.largest <= bound).all()}
+            usual = (judged.largest <= bound).all()
+            if pace == "due":
+                rules = self.rules(points)
+                usual = usual & ~core_round.falls(after, rules).any()
+                after = core_round.restart(self.settle(after)[0], rules, _Experts(self, chance))
+                after = core_round.looked(after, rules)
+            info = {"usual": usual}
         if record:
             info |= {"gains": gains, "p": state.p, "used": judged.used, "bound": bound}
             info |= {"log_total": mw.log_total(weights), "started": state.weights.started}
@@ -136,40 +147,20 @@ class SamuelRule(EnsembleRule):
         state = self._decide(state._replace(weights=mw.weigh(state.weights)), None)
         return state, combine.usable(state.decision).all()
 
-    def _turn(self, state: SamuelState, judged: mw.Judged, chance: Array | None) -> tuple[SamuelState, Array]:
-        """What few rounds need: take diverged experts out, widen the scale, restart slots; then decide again.
+    def _turned(self, state: SamuelState) -> SamuelState:
+        """The state after a quick round, with what is due at the end of blocks."""
+        if state.round % self.cover.rhythm:
+            return state
+        rules, experts = self.rules(state.points), _Experts(self, None)
+        if not core_round.is_due(state, rules):
+            return state
+        return experts.decided(core_round.narrow(core_round.restart(state, rules, experts), rules))
 
-        One branch for all of them, because a compiled branch costs a copy of the state. Beside the state, whether
-        each stream had a healthy expert (without one an error is raised, where one can be).
-        """
-        xp = namespace(state.decision)
-        too_large = judged.largest > state.weights.bound
-        diverged = ~combine.usable(state.decision).all()
-        due = state.round % self.cover.rhythm == 0
-        needed, healthy = diverged | too_large.any() | due, judged.healthy
-        if not is_traced(needed):
-            if not needed:
-                return state, healthy
-        else:
-            finite = xp.all(combine.usable(state.points), axis=-1) & mw.alive(state.weights)
-            healthy = healthy & xp.any(finite, axis=(-2, -1))
-
-        def turn(state: SamuelState) -> SamuelState:
-            prior = self._prior(state.decision)
-            state = where_needed(diverged, lambda s: self._mended(s, chance), state)
-            weights = where_needed(too_large, lambda w: mw.widen(w, judged.largest, prior), state.weights)
-            state = state._replace(weights=weights)
-            return self._decide(self._restarted(state) if due is not False else state, chance)
-
-        return where_needed(needed, turn, state), healthy
-
-    def _restarted(self, state: SamuelState) -> SamuelState:
+    def _some_finite(self, state: SamuelState) -> Array:
+        """Whether each stream has an expert with finite numbers, for compiled loops, which can raise no error."""
         xp = namespace(state.points)
-        starts = xp.asarray(self.cover.starts(state.round, state.points.shape[-3]))
-        prior = self._prior(state.decision)
-        points, memory = self.reborn(state, starts, self._origin(state))
-        weights = mw.restart(state.weights, starts, prior, inherit=self.newborns == "inherit")
-        return state._replace(points=points, memory=memory, weights=weights)
+        finite = xp.all(combine.usable(state.points), axis=-1) & mw.alive(state.weights)
+        return xp.any(finite, axis=(-2, -1))
 
     def _origin(self, state: SamuelState) -> Array:
         """Where newborns start."""
@@ -180,24 +171,15 @@ class SamuelRule(EnsembleRule):
         if self.newborns == "warm":
             return decision
         # The slot's own mean, so that a slot that hands on its weight does not move the decision.
-        p = mw.shares(state.weights)
-        points = xp.where((p > 0)[..., None], state.points, xp.zeros_like(state.points))
-        mass = xp.sum(p, axis=-1)[..., None, None]
-        mean = xp.sum(p[..., None] * points, axis=-2, keepdims=True) / xp.where(mass > 0, mass, 1.0)
-        return xp.where(mass > 0, mean, decision)
+        share, has = core_round.bequests(state.weights)
+        points = xp.where((share > 0)[..., None], state.points, xp.zeros_like(state.points))
+        mean = xp.sum(share[..., None] * points, axis=-2, keepdims=True)
+        return xp.where(has[..., None, None], mean, decision)
 
     def _decide(self, state: SamuelState, chance: Array | None) -> SamuelState:
         p = mw.shares(state.weights)
         decision = self._combined(state.points, p, chance)
-        return SamuelState(state.round, decision, state.points, state.memory, state.weights, p)
-
-    def _mended(self, state: SamuelState, chance: Array | None) -> SamuelState:
-        """Decide again, without the experts that have diverged: they lose their weight until their slot restarts."""
-        xp = namespace(state.points)
-        finite = xp.all(combine.usable(state.points), axis=-1)
-        points = xp.where(finite[..., None], state.points, 0.0)
-        weights = mw.remove(state.weights, finite)
-        return self._decide(state._replace(points=points, weights=weights), chance)
+        return SamuelState(state.round, decision, state.points, state.memory, state.weights, p, state.recent)
 
     def _combined(self, points: Array, p: Array, chance: Array | None) -> Array:
         if self.combine == "sample":
@@ -207,8 +189,30 @@ class SamuelRule(EnsembleRule):
             return combine.best(points, p)
         return self.domain.tidy(combine.average(points, p))
 
-    def _prior(self, like: Array) -> Array:
-        return namespace(like).asarray(self.prior, dtype=like.dtype)
+
+class _Experts(NamedTuple):
+    """Experts that are points of a domain; see `samuel.core.round.Population`."""
+
+    rule: SamuelRule
+    chance: Array | None
+
+    def decided(self, state: SamuelState) -> SamuelState:
+        return self.rule._decide(state, self.chance)
+
+    def diverged(self, state: SamuelState) -> Array:
+        return ~combine.usable(state.decision).all()
+
+    def sifted(self, state: SamuelState) -> tuple[SamuelState, Array]:
+        xp = namespace(state.points)
+        finite = xp.all(combine.usable(state.points), axis=-1)
+        return state._replace(points=xp.where(finite[..., None], state.points, 0.0)), finite
+
+    def reborn(self, state: SamuelState, starts: Array) -> SamuelState:
+        points, memory = self.rule.reborn(state, starts, self.rule._origin(state))
+        return state._replace(points=points, memory=memory)
+
+    def when(self, needed: Any, change: Callable[[Any], Any], state: Any) -> Any:
+        return where_needed(needed, change, state)
 
 
 class Samuel(Learner):

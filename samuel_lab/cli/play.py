@@ -1,4 +1,4 @@
-"""`samuel play`: learners play streams of losses, and a page reports what each lost."""
+"""`samuel play`: compare online learners on streams of losses, in tables and on a page."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from samuel_lab.play.records import Contest, Report, summary
 TASKS = ("regression", "classification", "quantile")
 LEVEL, MOST_FEATURES = 0.5, 100
 LARGEST_RADIUS = 1e6
-"""Features have a deviation of about 1: coefficients that are larger yet mean nothing."""
+"""Features have a deviation of about 1: larger coefficients are meaningless."""
 WIDE = 140
-"""Columns that the tables need where they are not printed on a terminal."""
+"""Width of tables without a terminal."""
 MISSING = {"refuse": "refuse", "skip": "skip", "past-mean": "past mean"}
 
 
@@ -56,7 +56,7 @@ def play_command(
     stream: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"What to play: {', '.join(STREAMS)}. Repeat for several.", show_default=", ".join(DEFAULT_STREAMS)
+            help=f"Stream: {', '.join(STREAMS)}. Repeat for several.", show_default=", ".join(DEFAULT_STREAMS)
         ),
     ] = None,
     method: Annotated[
@@ -64,17 +64,19 @@ def play_command(
         typer.Option(
             "--method",
             "--learner",
-            help=f"Who plays: {', '.join(LEARNERS)}. Repeat for several.",
-            show_default="a few that suit the stream",
+            help=f"Learner: {', '.join(LEARNERS)}. Repeat for several.",
+            show_default="a selection for the stream",
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All methods on all streams (of those not named).")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All methods on all streams, where none are named.")
+    ] = False,
     rounds: Annotated[
         int | None,
         typer.Option(
             parser=whole_number,
             metavar="<int>",
-            help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}; of a table, the first so many rows.",
+            help=f"Length of the run, from {FEWEST_ROUNDS} to {MOST_ROUNDS}; of a table, its first rows.",
             show_default=f"{Plan.rounds}; all rows of a table",
         ),
     ] = None,
@@ -96,7 +98,7 @@ def play_command(
         typer.Option(
             parser=whole_number,
             metavar="<int>",
-            help="Play every stream so many times, with other data; means and standard deviations are reported.",
+            help="Number of seeds per stream; means and standard deviations are reported.",
         ),
     ] = Plan.seeds,
     csv: Annotated[
@@ -106,38 +108,32 @@ def play_command(
     target: Annotated[str, typer.Option(help="The column of the file to forecast.", metavar="COLUMN")] = "",
     task: Annotated[
         str | None,
-        typer.Option(
-            help=f"What to do with the table: {', '.join(TASKS)}.", show_default="regression; for river, as it is made"
-        ),
+        typer.Option(help=f"Task: {', '.join(TASKS)}.", show_default="regression; for river, that of the data set"),
     ] = None,
     level: Annotated[
-        float, typer.Option(parser=_number, metavar="<number>", help="Which quantile, between 0 and 1.")
+        float, typer.Option(parser=_number, metavar="<number>", help="Quantile to forecast, between 0 and 1.")
     ] = LEVEL,
     columns: Annotated[
-        str, typer.Option(help="Learn from these columns only.", metavar="A,B,...", show_default="all")
+        str, typer.Option(help="Columns to use as features.", metavar="A,B,...", show_default="all")
     ] = "",
-    drop: Annotated[str, typer.Option(help="Leave these columns out.", metavar="A,B,...", show_default="none")] = "",
+    drop: Annotated[str, typer.Option(help="Columns to drop.", metavar="A,B,...", show_default="none")] = "",
     missing: Annotated[
         str,
-        typer.Option(help=f"What to do where a value is missing: {', '.join(MISSING)}."),
+        typer.Option(help=f"Treatment of missing values: {', '.join(MISSING)}."),
     ] = "refuse",
-    separator: Annotated[
-        str, typer.Option(help="What stands between the cells of the file; tab for a tab.", metavar="<char>")
-    ] = ",",
-    decimal: Annotated[
-        str, typer.Option(help="What stands before the decimals of its numbers: a point or a comma.", metavar="<char>")
-    ] = ".",
+    separator: Annotated[str, typer.Option(help="Separator of cells; `tab` for a tab.", metavar="<char>")] = ",",
+    decimal: Annotated[str, typer.Option(help="Decimal mark: a point or a comma.", metavar="<char>")] = ".",
     most_features: Annotated[
         int,
         typer.Option(
             parser=whole_number,
             metavar="<int>",
-            help="Refuse a table that makes more features than this, words counted out.",
+            help="Maximum number of features, one-hot encoding included.",
         ),
     ] = MOST_FEATURES,
     scale: Annotated[
         bool,
-        typer.Option(help="Bring columns to mean 0 and deviation 1, by the rows before each row; or take them as is."),
+        typer.Option(help="Standardise columns by the rows before each row, or use them unchanged."),
     ] = True,
     river: Annotated[
         list[str] | None,
@@ -150,13 +146,13 @@ def play_command(
         typer.Option(
             parser=_number,
             metavar="<number>",
-            help="For tables, decisions lie in a ball of this radius.",
+            help="Radius of the ball of decisions, for tables.",
             show_default="10 for classification, else 5",
         ),
     ] = None,
     backend: Annotated[
         str,
-        typer.Option(help=f"What computes: {', '.join(BACKENDS)}; auto takes JAX for long runs where it is installed."),
+        typer.Option(help=f"Backend: {', '.join(BACKENDS)}; auto uses JAX for long runs if it is installed."),
     ] = Plan.backend,
     jobs: Annotated[
         int | None,
@@ -165,17 +161,17 @@ def play_command(
             "-j",
             parser=whole_number,
             metavar="<int>",
-            help="How many streams are played at the same time.",
-            show_default="as many as there are cores",
+            help="Number of streams played in parallel.",
+            show_default="number of cores",
         ),
     ] = None,
     out: Out = Path("samuel-play/report.html"),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let learners play streams of losses, print what each lost, and write a report.
+    """Compare online learners on streams of losses; prints tables and writes a report.
 
-    Learners that need a learning rate get the best of a list in hindsight; SAMUEL and its rivals are told none.
+    Learners that need a learning rate get the best of a list in hindsight; SAMUEL and its rivals get none.
 
     Examples:
 
@@ -199,7 +195,7 @@ def play_command(
         )
     for name, value, usual in (("--dim", dim, None), ("--seeds", seeds, Plan.seeds)):
         if not streams and value != usual:
-            raise typer.BadParameter(f"{value}: a table is what it is; {name} is for --stream.", param_hint=name)
+            raise typer.BadParameter(f"{value}: the table determines this; {name} is for --stream.", param_hint=name)
     if streams and rounds is not None:
         options["rounds"] = rounds
     methods = distinct(method) or (tuple(LEARNERS) if everything else None)
@@ -229,7 +225,7 @@ def _tables(
     radius: float | None,
     reading: dict[str, Any],
 ) -> tuple[arenas.Table, ...]:
-    """The tables that are played on."""
+    """The tables to play."""
     if not csv and not river:
         given = {
             "--target": target,
@@ -303,7 +299,7 @@ def _play(plan: Plan, out: Path, as_json: bool, quiet: bool) -> None:
 
 
 def _read(table: arenas.Table, console: Console, quiet: bool) -> None:
-    """Read a table before anything is played; what is wrong with it ends the command."""
+    """Read a table before playing; exits if it is invalid."""
     hidden = quiet or not console.is_terminal
     try:
         with Progress(
@@ -316,7 +312,7 @@ def _read(table: arenas.Table, console: Console, quiet: bool) -> None:
 
 
 def _as_options(message: str) -> str:
-    """A message of the library in the words of the command: `drop=['a']` is `--drop a` here.
+    """A message of the library with the names of the command's options: `drop=['a']` becomes `--drop a`.
 
     >>> _as_options("say separator=';', missing='past mean', drop=['a'] or scale=False; allow more with most_features=")
     "say --separator ';', --missing past-mean, --drop a or --no-scale; allow more with --most-features"
@@ -335,14 +331,14 @@ def _as_options(message: str) -> str:
 
 def _print_tables(report: Report) -> None:
     console = Console(highlight=False)
-    if not console.is_terminal:  # a file is as wide as it takes
+    if not console.is_terminal:  # unlimited width in a file
         console = Console(highlight=False, width=max(console.width, WIDE))
     for contest in report.contests:
         console.print(_table(contest))
         console.print()
     console.print(
-        "Rate: the best of a list in hindsight; at middle rate: what the middle of the list would have given. Worst: "
-        "the largest regret over intervals of so many rounds. Exponent: the power of the length with which it grows. "
+        "Rate: the best of a list in hindsight; at middle rate: the loss at the middle of the list. Worst: "
+        "the largest regret over intervals of that many rounds. Exponent: the power of the length with which it grows. "
         "Memory: of the learner's state.",
         style="dim",
     )
@@ -367,7 +363,7 @@ def _cores() -> int:
 
 
 def _page() -> Any:
-    """The module that writes pages, or what to install where it cannot be loaded."""
+    """The module that writes pages; exits with what to install if it cannot be imported."""
     with needs("plotly", "jinja2", "markupsafe"):
         from samuel_lab.play import page
     return page

@@ -1,4 +1,4 @@
-"""The application, and what its commands share: options, exit codes, and how errors are told."""
+"""The application, and shared options, exit codes and error messages of its commands."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rich.table import Table
 import samuel
 
 FAILED = 1
-"""The exit code of a command that could not do what it was asked; a run that failed can be resumed."""
+"""Exit code of a failed command; a failed run can be resumed."""
 BAD_INPUT = 2
-"""Of a command that was asked for something impossible: nothing was done."""
+"""Exit code of bad input: nothing was done."""
 BUSY = 3
-"""Of a command whose run another process works on."""
+"""Exit code if another process is training the run."""
 INTERRUPTED = 130
-"""Of a command that was ended by Ctrl-C; a run can be resumed."""
+"""Exit code after Ctrl-C; a run can be resumed."""
 
 app = typer.Typer(
     name="samuel",
     help="SAMUEL: the learning rate that tunes itself, with a guarantee on every stretch of the run.",
-    epilog="`samuel demo` is the place to start: it needs no options and writes a page to look at. "
-    "Exit codes: 0 done, 1 failed, 2 bad input, 3 another process works on this run, 130 interrupted.",
+    epilog="Start with `samuel demo`: it needs no options and writes a page. "
+    "Exit codes: 0 done, 1 failed, 2 bad input, 3 another process is training this run, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -40,7 +40,7 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON on standard output, not as tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but where the results are.")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the report; folders are made as needed.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="File of the report; folders are created as needed.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -53,14 +53,14 @@ def _show_version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     """SAMUEL: the learning rate that tunes itself, with a guarantee on every stretch of the run."""
 
 
 def needs(*packages: str) -> contextlib.AbstractContextManager[None]:
-    """Say what to install where one of these packages is missing."""
+    """Exit with what to install if one of these packages is missing."""
 
     @contextlib.contextmanager
     def guard() -> Iterator[None]:
@@ -76,11 +76,11 @@ def needs(*packages: str) -> contextlib.AbstractContextManager[None]:
 
 
 def writable(out: Path) -> Path:
-    """The absolute path of a file to write, if one can be written there."""
+    """The absolute path of a file, checked to be writable."""
     out = Path(os.path.abspath(out))
     if out.is_dir():
         raise typer.BadParameter(
-            f"{out} is a folder; name a file in it, such as {out / 'report.html'}", param_hint="--out"
+            f"{out} is a folder; give a file in it, such as {out / 'report.html'}", param_hint="--out"
         )
     if out.exists() and not out.is_file():
         raise typer.BadParameter(f"{out} is not a plain file", param_hint="--out")
@@ -93,19 +93,19 @@ def writable(out: Path) -> Path:
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:
-    """End the command with a message on standard error."""
+    """Exit with a message on standard error."""
     Console(stderr=True, highlight=False, markup=False).print(message, soft_wrap=True)
     raise typer.Exit(code)
 
 
 def wide_console() -> Console:
-    """Standard output for tables: as wide as the terminal, and wide enough for them where there is none."""
+    """Console for tables: as wide as the terminal; without one, wide enough for them."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=max(console.width, 100))
 
 
 def whole_number(text: str | int) -> int:
-    """What was typed as a whole number."""
+    """Parse a whole number."""
     try:
         return int(text)
     except ValueError:
@@ -113,12 +113,12 @@ def whole_number(text: str | int) -> int:
 
 
 def distinct(names: list[str] | None) -> tuple[str, ...]:
-    """The names that were given, each once."""
+    """The given names without duplicates."""
     return tuple(dict.fromkeys(names or ()))
 
 
 def with_progress(run: Callable[[Callable[[str, int, int], None]], Any], quiet: bool) -> Any:
-    """What `run` returns, with a bar on a terminal; `run` gets a function to tell what it does and how far it is."""
+    """Call `run` with a progress callback that draws a bar on a terminal; returns its result."""
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -133,7 +133,7 @@ def with_progress(run: Callable[[Callable[[str, int, int], None]], Any], quiet: 
 
 
 def results_on_terminal(title: str, table: Any) -> Table:
-    """A table of `samuel_lab.tables` as the terminal shows it, the best in bold."""
+    """A table of `samuel_lab.tables` for the terminal, the best in bold."""
     shown = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for place, head in enumerate(table.short):
         shown.add_column(head, justify="right" if place else "left", no_wrap=not place, vertical="bottom")

@@ -55,14 +55,14 @@ def table1_command(
     seeds: Annotated[
         int,
         typer.Option(
-            parser=whole_number, metavar="<int>", help=f"How many streams of each family, up to {MOST_SEEDS}."
+            parser=whole_number, metavar="<int>", help=f"Number of streams of each family, up to {MOST_SEEDS}."
         ),
     ] = Plan.seeds,
     out: Out = Path("samuel-table1/report.html"),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Put the paper's Table 1 to the test: worst regret on intervals beside the bound that theory states.
+    """Measure the paper's Table 1: worst regret on intervals beside the bounds of theory.
 
     Takes a few minutes; most of it is compiling.
 

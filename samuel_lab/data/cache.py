@@ -169,7 +169,7 @@ def _problem(folder: Path, state: Any, verify: bool, whole: Callable[[Path, Mapp
         if path.stat().st_size != known.get("size"):
             return f"{name} has {path.stat().st_size} bytes instead of {known.get('size')}"
         if verify and _sha256(path) != known.get("sha256"):
-            return f"{name} is not as it was written"
+            return f"{name} is damaged"
     if whole and not whole(folder, manifest["facts"]):
         return "files are missing"
     try:

@@ -1,9 +1,9 @@
-"""Networks, and how they are trained: each one maps a batch of inputs to a score for every class.
+"""Networks for classification: each maps a batch of inputs to a score for every class.
 
 convnet      a small convolutional network for digits, made for CPUs
 resnet       ResNet-18 and ResNet-50
 lstm         a bidirectional LSTM for sentences
-task         a network and the cross entropy, as the training loop wants them
+task         a network and its cross entropy, as functions for the training loop
 """
 
 from samuel_lab.models.convnet import ConvNet

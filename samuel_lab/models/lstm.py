@@ -1,4 +1,4 @@
-"""A bidirectional LSTM that reads a sentence from both ends."""
+"""A bidirectional LSTM for sentences."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Both = tuple[jax.Array, jax.Array]  # for each direction
 
 
 class BiLSTM(nn.Module):
-    """Word vectors, an LSTM from each end of the sentence, and two layers on what both remember at their end.
+    """Word embeddings, an LSTM in each direction, and two layers on both final states.
 
-    In the sizes of flax's example for SST-2. Sentences are padded with 0 at their end, and padding does not change the
-    answer.
+    With the sizes of flax's example for SST-2. Sentences are padded with 0 at the end, which does not change the
+    result.
 
     Attributes:
-        vocabulary: how many different tokens there are, the padding included.
+        vocabulary: number of tokens, including padding.
         classes: how many classes there are.
-        embedding: the length of word vectors.
-        hidden: the size of each LSTM, and of the layer after them.
-        dropout: the share of numbers left out in training, of word vectors and before each layer.
-        word_dropout: the share of tokens that training replaces by `unknown`.
-        unknown: the token for words not known.
-        dtype: what it computes in; parameters and the LSTMs' memory are float32.
-        unroll: how many words are read in one round of the loop. It changes the time and not the answer.
+        embedding: dimension of word embeddings.
+        hidden: size of each LSTM and of the layer after them.
+        dropout: dropout rate of embeddings and before each layer.
+        word_dropout: fraction of tokens that training replaces by `unknown`.
+        unknown: token for unknown words.
+        dtype: of the computation; parameters and the cells' states are float32.
+        unroll: words per iteration of the loop: changes time, not results.
 
     >>> network = BiLSTM(vocabulary=100, embedding=8, hidden=4)
     >>> sentences = jnp.array([[5, 7, 9, 0], [6, 0, 0, 0]])
@@ -50,7 +50,7 @@ class BiLSTM(nn.Module):
     @nn.compact
     def __call__(self, tokens: jax.Array, train: bool = False) -> jax.Array:
         """A score for every class, from token numbers of shape `(N, length)`."""
-        # A sentence of nothing but padding counts as one token, so that it has an end.
+        # A sentence of padding only counts as one token, so that it has an end.
         lengths = jnp.maximum((tokens != 0).sum(axis=1), 1)
         drop = nn.Dropout(self.dropout, deterministic=not train)
         if train and self.word_dropout > 0:
@@ -62,10 +62,10 @@ class BiLSTM(nn.Module):
         return nn.Dense(self.classes, dtype=self.dtype, name="head")(x)
 
     def ends(self, words: jax.Array, lengths: jax.Array) -> jax.Array:
-        """What both LSTMs say at their end, as `both_ends` has it."""
+        """The final outputs of both LSTMs; see `both_ends`."""
         cells = []
         for _ in range(2):
-            # Flax's cells are here for their parameters alone.
+            # Flax's cells only hold the parameters.
             cell = nn.OptimizedLSTMCell(self.hidden, dtype=self.dtype)
             if self.is_initializing():
                 first = words[:, 0]
@@ -77,19 +77,19 @@ class BiLSTM(nn.Module):
 def both_ends(
     words: jax.Array, lengths: jax.Array, forwards: Any, backwards: Any, *, dtype: Any = jnp.float32, unroll: int = 1
 ) -> jax.Array:
-    """What two LSTMs say at their end, one that reads from the first word to the last and one that reads back.
+    """Final outputs of a forward and a backward LSTM.
 
-    The same as `flax.linen.RNN` over an `OptimizedLSTMCell`, once as it is and once with `reverse`, in fewer pieces of
-    work: word by word these are so small that a GPU waits for the next one most of the time. So both LSTMs read at
-    once, words meet their weights before the loop, and the weights' gradients are summed after it.
+    The same as `flax.linen.RNN` over an `OptimizedLSTMCell`, forward and with `reverse`, in fewer GPU kernels, which
+    are so small word by word that launches dominate: both LSTMs run in one loop, the input projections are computed
+    before it, and the gradients of the weights after it.
 
     Args:
-        words: the word vectors, of shape `(N, length, embedding)`.
-        lengths: how many words each sentence has; what comes after them is not read.
-        forwards: the parameters of the first cell, as flax has them.
-        backwards: those of the second.
-        dtype: what products of matrices are computed in. Sums, gates and memory are float32 at least.
-        unroll: how many words are read in one round of the loop.
+        words: word embeddings, of shape `(N, length, embedding)`.
+        lengths: words of each sentence, without padding.
+        forwards: parameters of the forward cell, in flax's layout.
+        backwards: those of the backward cell.
+        dtype: of matrix products. Sums, gates and states are float32 at least.
+        unroll: words per iteration of the loop.
 
     Returns:
         An array of shape `(2, N, hidden)` and of `dtype`.
@@ -104,8 +104,8 @@ def both_ends(
     """
     steps = words.astype(dtype).swapaxes(0, 1)
     real = (jnp.arange(len(steps))[:, None] < lengths)[..., None]
-    # Read backwards a sentence begins with its padding, in which nothing is remembered; so there is no need to move
-    # every sentence by its own length, which has a slow gradient.
+    # Backwards, a sentence begins with padding, where the state stays 0; so sentences need not be shifted by their
+    # lengths, which has a slow gradient.
     given = (_given(steps, forwards), _given(steps[::-1], backwards))
     kernel = jnp.stack([_joined(cell, "h", "kernel") for cell in (forwards, backwards)])
     return _remember(given, kernel, jnp.stack([real, real[::-1]], axis=1), unroll)
@@ -117,22 +117,22 @@ def _joined(cell: Any, side: str, leaf: str) -> jax.Array:
 
 
 def _given(words: jax.Array, cell: Any) -> jax.Array:
-    """What words give to the gates. The bias is added in its own dtype, so that its gradient is summed in it."""
+    """Input projections of the gates. The bias is added in its own dtype, so that its gradient is summed in it."""
     return (words @ _joined(cell, "i", "kernel").astype(words.dtype) + _joined(cell, "h", "bias")).astype(words.dtype)
 
 
-# The loop over words. The letters are those of the LSTM's formulas: gates i, f, g and o, memory c, state h. Axes are
-# t, the step; d, the direction; n, the sentence; and last the numbers of the state, four times as many for gates.
+# The loop over words, with the letters of the LSTM's formulas: gates i, f, g and o, cell c, state h. Axes are t, the
+# step; d, the direction; n, the sentence; and last the state, four times as large for gates.
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _remember(given: Both, kernel: jax.Array, real: jax.Array, unroll: int) -> jax.Array:
-    """The last states, from what words give to the gates, the states' weights, and which steps have a word."""
+    """The final states, from the input projections, the recurrent weights, and the mask of words."""
     return _loop(given, kernel, real, unroll)[0]
 
 
 def _loop(given: Both, kernel: jax.Array, real: jax.Array, unroll: int) -> tuple[jax.Array, jax.Array]:
-    """The last states, and of every step its gates and the memory before it, side by side."""
+    """The final states, and for every step its gates and the cell before it."""
     dtype, kernel = given[0].dtype, kernel.astype(given[0].dtype)
 
     def step(carry: Any, now: Any) -> tuple[Any, jax.Array]:
@@ -155,10 +155,10 @@ def _forward(given: Both, kernel: jax.Array, real: jax.Array, unroll: int) -> tu
 
 
 def _backward(unroll: int, kept: Any, to_end: jax.Array) -> tuple[Both, jax.Array, None]:
-    """Gradients with respect to `given` and `kernel`: `dh` and `dc` are those of state and memory after a step."""
+    """Gradients with respect to `given` and `kernel`: `dh` and `dc` are those of state and cell after a step."""
     kernel, real, steps = kept
     dtype, narrow = steps.dtype, kernel.astype(steps.dtype)
-    # The gradient of the end enters at a sentence's last step. In steps after it all gradients are 0 by themselves.
+    # The gradient of the output enters at a sentence's last step; later steps have zero gradients.
     last = real & ~jnp.concatenate([real[1:], jnp.zeros_like(real[:1])])
 
     def step(carry: Any, now: Any) -> tuple[Any, jax.Array]:
@@ -173,7 +173,7 @@ def _backward(unroll: int, kept: Any, to_end: jax.Array) -> tuple[Both, jax.Arra
 
     zero = jnp.zeros_like(to_end)
     _, dgiven = jax.lax.scan(step, (_wide(zero), zero), (steps, real, last), reverse=True, unroll=unroll)
-    # The states again, rather than kept. Each is needed where it was said, in the step after its own.
+    # The states are recomputed rather than stored; each is needed in the step after its own.
     i, f, g, o, c = jnp.split(_wide(steps[:-1]), 5, axis=-1)
     h = jnp.where(real[:-1], o * jnp.tanh(f * c + i * g), 0).astype(dtype)
     dkernel = jnp.einsum("tdnh,tdng->dhg", h, dgiven[1:])

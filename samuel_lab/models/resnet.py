@@ -10,19 +10,19 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-# Normal, by the number of outputs, as He et al. 2015 have it and most ResNets since.
+# Normal, scaled by fan-out (He et al., ICCV 2015), as in most ResNets.
 _KERNEL = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
 class Block(nn.Module):
-    """A residual block: two convolutions of 3x3, or with `bottleneck` 1x1, 3x3, 1x1, beside a shortcut.
+    """A residual block: two convolutions of 3x3, or with `bottleneck` 1x1, 3x3, 1x1, and a shortcut.
 
     Attributes:
         channels: of its inner convolutions; a bottleneck's last has four times as many.
         stride: of its first 3x3 convolution ("v1.5" for a bottleneck).
-        bottleneck: which kind.
-        zero_init: begin as if there were the shortcut only.
-        dtype: what it computes in.
+        bottleneck: the kind of block.
+        zero_init: start as the identity: the last normalisation begins at 0.
+        dtype: of the computation.
     """
 
     channels: int
@@ -56,14 +56,14 @@ class ResNet(nn.Module):
     """A residual network: a stem, stages of blocks, the mean over the image, and a linear layer.
 
     Attributes:
-        blocks: how many blocks each stage has; every stage but the first halves the image and doubles the channels.
+        blocks: blocks per stage; every stage but the first halves the image and doubles the channels.
         classes: how many classes there are.
         width: channels of the first stage.
         bottleneck: the kind of blocks.
-        small_images: begin with one convolution of 3x3 (for 32x32 pixels), not with one of 7x7 and a pooling that make
-            the image four times smaller.
-        zero_init: begin with blocks that do nothing, which makes large learning rates safer.
-        dtype: what it computes in, such as `jnp.bfloat16` on GPUs; parameters and statistics are float32.
+        small_images: a stem of one 3x3 convolution (for 32x32 pixels), not of a 7x7 convolution and pooling that reduce
+            the image by a factor of 4.
+        zero_init: start blocks as the identity, which makes large learning rates safer.
+        dtype: of the computation, such as `jnp.bfloat16` on GPUs; parameters and statistics are float32.
 
     >>> network = ResNet((1, 1), classes=10, width=8)
     >>> images = jnp.zeros((2, 32, 32, 3))

@@ -1,4 +1,4 @@
-"""A network and the cross entropy, as the training loop wants them: pure functions of arrays."""
+"""A network and its cross entropy, as pure functions for the training loop."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Tree = Any
 
 
 class Task:
-    """Telling classes apart: a network, and the loss it is trained with.
+    """Classification: a network and its training loss.
 
     `loss` is what `samuel.jax.Experts` and `samuel.jax.Sweep` take as `loss_fn`.
 
     Args:
-        network: a flax module, called as `network(inputs, train)`, that gives a score for every class. It may keep
-            batch statistics and draw dropout.
-        example: inputs of the shape and dtype that the network will see, one example or more.
-        classes: how many classes there are.
+        network: a flax module, called as `network(inputs, train)`, that returns a score for every class. It may have
+            batch statistics and dropout.
+        example: inputs of the right shape and dtype, one example or more.
+        classes: number of classes.
 
     >>> from samuel_lab.models import ConvNet
     >>> images, labels = jnp.zeros((4, 8, 8, 1)), jnp.array([0, 1, 2, 0])
@@ -44,14 +44,14 @@ class Task:
         self.network = network
         self.classes = classes
         self._example = jax.ShapeDtypeStruct(jnp.shape(example), jnp.asarray(example).dtype)
-        # Without this every layer would be compiled and run by itself.
+        # Otherwise every layer would be compiled separately.
         self._init = jax.jit(network.init, static_argnames="train")
 
     def init(self, key: jax.Array) -> tuple[Tree, Tree]:
-        """The parameters and the model state to begin with; the latter is None for a network that has none.
+        """The initial parameters and model state; the latter is None for a network without one.
 
         Args:
-            key: a `jax.random.key`; the same one always gives the same network.
+            key: a `jax.random.key`, which determines the network.
         """
         variables = dict(self._init(key, jnp.zeros(self._example.shape, self._example.dtype), train=False))
         return variables.pop("params"), variables or None
@@ -59,12 +59,12 @@ class Task:
     def loss(
         self, params: Tree, model_state: Tree, batch: tuple[jax.Array, jax.Array], key: jax.Array
     ) -> tuple[jax.Array, Tree, dict[str, jax.Array]]:
-        """The mean cross entropy of a batch in training, the model state after it, and the accuracy on it.
+        """The mean training loss of a batch, the model state after it, and the accuracy.
 
         Args:
             params: the parameters.
-            model_state: what the network carries along beside them.
-            batch: inputs and the number of each one's class.
+            model_state: state of the network beside them, such as batch statistics.
+            batch: inputs and labels.
             key: for dropout.
         """
         inputs, labels = batch
@@ -77,11 +77,11 @@ class Task:
         return loss, dict(after) or None, {"accuracy": accuracy}
 
     def outputs(self, params: Tree, model_state: Tree, inputs: jax.Array) -> jax.Array:
-        """A score for every class, as the network is used: without dropout, with the statistics it has learned.
+        """The scores for evaluation: without dropout, with the running batch statistics.
 
         Args:
             params: the parameters.
-            model_state: what the network carries along beside them.
+            model_state: state of the network beside them, such as batch statistics.
             inputs: the examples.
         """
         scores: Any = self.network.apply({"params": params, **(model_state or {})}, inputs, train=False)
@@ -89,5 +89,5 @@ class Task:
 
     @staticmethod
     def parameters(params: Tree) -> int:
-        """How many numbers the parameters are."""
+        """Number of parameters."""
         return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(params))

@@ -21,6 +21,7 @@ from samuel.online import (
     Adagrad,
     AdagradFull,
     Adam,
+    Ader,
     Base,
     Domain,
     FixedShare,
@@ -30,6 +31,7 @@ from samuel.online import (
     RMSprop,
     Samuel,
     Single,
+    Sword,
 )
 from samuel.online.ensemble import default_learning_rates
 from samuel.online.learner import Info, Pace
@@ -162,6 +164,20 @@ LEARNERS: dict[str, Contestant] = {
             "Fixed share that gives back to experts as they were weighed in the past.",
             "experts",
             _as_it_comes(FixedShare, past=True),
+        ),
+        Contestant(
+            "ader",
+            "Ader",
+            "Gradient descent with many step sizes, weighed by Hedge, against any sequence of points.",
+            "experts",
+            _as_it_comes(Ader),
+        ),
+        Contestant(
+            "sword",
+            "Sword",
+            "Optimistic gradient descent with many step sizes, for losses that change slowly.",
+            "experts",
+            _as_it_comes(Sword),
         ),
         Contestant(
             "flh",

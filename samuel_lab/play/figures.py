@@ -48,6 +48,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "hedge": {"color": "#7a6fbe", "dash": "solid", "width": 2},
     "fixed-share": {"color": "#7a6fbe", "dash": "dash", "width": 2},
     "fixed-share-past": {"color": "#7a6fbe", "dash": "dot", "width": 2},
+    "ader": {"color": "#7a6fbe", "dash": "longdash", "width": 2},
+    "sword": {"color": "#7a6fbe", "dash": "dashdot", "width": 2},
     "flh": {"color": "#b89b00", "dash": "solid", "width": 2},
     "aflh": {"color": "#b89b00", "dash": "dash", "width": 2},
     "saol": {"color": "#cc79a7", "dash": "solid", "width": 2},

@@ -178,7 +178,7 @@ def read(folder: str | Path) -> Recorded:
 
     Raises:
         RunError: if the folder is not that of a run, the run has no plan yet, or a newer samuel made it.
-        DamagedRun: if a file is not as it was written; the message names the file and the line.
+        DamagedRun: if a file is damaged; the message names the file and the line.
     """
     run = Run.open(Path(folder))
     if not (run.folder / "plan.json").is_file():
@@ -188,7 +188,7 @@ def read(folder: str | Path) -> Recorded:
         )
     plan = run.read("plan.json")
     if not isinstance(plan.get("trials"), list) or not isinstance(plan.get("study"), str):
-        raise DamagedRun(f"{run.folder / 'plan.json'} names no study and trials: it is not as it was written")
+        raise DamagedRun(f"{run.folder / 'plan.json'} names no study and trials: it is damaged")
     notes: list[str] = []
     try:
         _check_seeds(run, plan["trials"])

@@ -51,7 +51,7 @@ def watch(
 
     Raises:
         RunError: if the folder is not that of a run.
-        DamagedRun: if one of its files is not as it was written.
+        DamagedRun: if one of its files is damaged.
     """
     folder = Path(folder)
     if once:

@@ -14,10 +14,9 @@ import optax
 import samuel.jax as sj
 from samuel.core.rate_search import search_for
 from samuel.core.rule import LATE
-from samuel.core.rules import follow
 from samuel.core.shift import ShiftDetector, ShiftState
 from samuel.core.tail_average import TailAverage, TailState
-from samuel.jax import old_transform
+from samuel.jax import paper as paper_algorithm
 
 Tree = Any
 
@@ -64,14 +63,12 @@ def paper(
         cover: when experts restart: `samuel.jax.Geometric` or `samuel.jax.Chosen`.
         etas: number of step sizes of the weights.
     """
-    options: dict[str, Any] = {"cover": cover, "Q": etas}
-    options |= {} if forgets else {"base_state": "slots"}
-    plan = follow("theorem", rates, **options)
+    slots = cover.slots(paper_algorithm.LONG)
     return {
-        "optimizer": old_transform.samuel(base, rates, rule="theorem", **options),
-        "facts": lambda state: {"rate": old_transform.learning_rate(state), "weights": old_transform.weights(state)},
-        "levels": levels(cover, steps, plan.slots),
-        "rates": tuple(plan.learning_rates),
+        "optimizer": paper_algorithm.algorithm1(base, rates, cover=cover, Q=etas or 10, shared=forgets),
+        "facts": lambda state: {"rate": state.rate, "weights": paper_algorithm.shares(state)},
+        "levels": levels(cover, steps, slots),
+        "rates": tuple(sorted(rates)),
     }
 
 

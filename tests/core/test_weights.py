@@ -146,16 +146,23 @@ def test_the_error_names_the_stream():
         mw.judge(batch, gains)
 
 
-@given(st.lists(finite_gains, min_size=1, max_size=30), masks)
+scales = st.sampled_from([0.0, 1e-9, 0.1, 1.0, 1e9])
+
+
+@given(st.lists(st.tuples(finite_gains, scales), min_size=1, max_size=30), masks)
 def test_gains_of_mean_zero_never_raise_the_total_above_what_was_started(rounds, starts):
-    """The heart of the theorem: under linear feedback and averaging `sum p r = 0`, and then `L <= log C`."""
+    """The heart of the theorem: under linear feedback and averaging `sum p r = 0`, and then `L <= log C`.
+
+    Also where the scale falls and rises again, once a round at most.
+    """
     weights = opened()
-    for gains in rounds:
+    for gains, scale in rounds:
         gains = gains - (mw.shares(weights) * gains).sum()
         gains[np.abs(gains) < 1e-9] = 0.0  # what is left of equal gains is rounding, and has no mean to speak of
         weights, _ = play(weights, gains)
         assert mw.log_total(weights) <= np.log(weights.started) + 1e-9
         weights = mw.restart(weights, starts, PRIOR)
+        weights = mw.narrow(weights, weights.bound * scale, PRIOR, most=3)
 
 
 @settings(max_examples=10)
@@ -180,6 +187,18 @@ def test_the_scale_doubles_only_as_often_as_needed_and_all_rates_may_be_replaced
     assert float(judged.used) == pytest.approx(2.0**-10, rel=1e-12)
     assert float(weights.bound) == pytest.approx(1024.0, rel=1e-12)
     np.testing.assert_allclose(mw.shares(weights), np.tile(PRIOR / PRIOR.sum() / SLOTS, (SLOTS, 1)))
+
+
+def test_a_scale_that_falls_and_rises_again_keeps_the_values_of_step_sizes_that_stayed():
+    weights, _ = play(opened(bound=64.0), np.full((SLOTS, EXPERTS), 40.0) * [[1.0, -1.0]])
+    lower = mw.narrow(weights, np.array(40.0 / 2**2), PRIOR)
+    assert float(lower.bound) == 64.0 / 2**2
+    np.testing.assert_allclose(lower.value[..., 2:], weights.value[..., :2])
+    np.testing.assert_allclose(np.exp(mw.log_values(lower)[..., :2]), np.ones((SLOTS, 1, 2)) * PRIOR[:, None])
+    again = mw.widen(lower, np.array(64.0), PRIOR)
+    assert float(again.bound) == 64.0
+    np.testing.assert_allclose(again.value[..., :2], weights.value[..., :2])
+    assert float(again.started) == float(weights.started) + 4 * SLOTS * PRIOR.sum()  # two births down, two up
 
 
 @pytest.mark.parametrize("size", [1.0, 0.1, 3e-7])

@@ -149,8 +149,8 @@ def test_the_seed_and_the_order_of_learners_are_kept(here):
         (("--separator", ";"), ";: --separator goes with --csv FILE"),
         (("--no-scale",), "--no-scale goes with --csv FILE"),
         (("--missing", "skip"), "skip: --missing goes with --csv FILE"),
-        (("--csv", "a.csv", "--target", "y", "--seeds", "5"), "5: a table is what it is; --seeds is for --stream"),
-        (("--csv", "a.csv", "--target", "y", "--dim", "5"), "5: a table is what it is; --dim is for --stream"),
+        (("--csv", "a.csv", "--target", "y", "--seeds", "5"), "5: the table determines this; --seeds is for --stream"),
+        (("--csv", "a.csv", "--target", "y", "--dim", "5"), "5: the table determines this; --dim is for --stream"),
         (("--radius", "2"), "--radius goes with --csv FILE or --river NAME"),
         (("--csv", "a.csv"), "--csv needs --target COLUMN, the column to forecast"),
         (("--csv", "a.csv", "--target", "y", "--task", "guessing"), "'guessing' is not known: choose from regression,"),
@@ -324,7 +324,7 @@ def test_a_place_where_no_report_can_be_is_refused_before_any_work(here, monkeyp
     (here / "file").write_text("mine")
     os.mkfifo(here / "pipe")
     for out, message in (
-        ("folder", "folder is a folder; name a file in it, such as"),
+        ("folder", "folder is a folder; give a file in it, such as"),
         ("file/report.html", "file is a file, not a folder"),
         ("pipe", "pipe is not a plain file"),
     ):

@@ -166,7 +166,7 @@ def test_a_folder_that_is_in_use_is_not_written_into(run, here):
     before = (run / "metrics.jsonl").read_bytes()
     result = call("run", "digits", *TINY, "--out", run)
     assert result.exit_code == 2
-    assert "holds a run already: go on with it by `samuel resume" in result.stderr
+    assert "holds a run already: continue it with `samuel resume" in result.stderr
     assert (run / "metrics.jsonl").read_bytes() == before
     (here / "notes.txt").write_text("mine")
     result = call("run", "digits", *TINY, "--out", here)
@@ -362,7 +362,7 @@ with Run.open(sys.argv[1]).locked():
             before = (copy / "metrics.jsonl").read_bytes()
             result = call("resume", copy)
             assert result.exit_code == 3
-            assert f"is being worked on by another process (number {holder.pid})" in result.stderr
+            assert f"is being trained by another process (number {holder.pid})" in result.stderr
             assert f"process {holder.pid} works on it" in call("list", copy.parent).stdout
             assert (copy / "metrics.jsonl").read_bytes() == before
         finally:
@@ -381,7 +381,7 @@ def test_a_damaged_line_is_named_and_repaired_on_demand(run, copy):
     path.write_text(damaged)
     result = call("resume", copy)
     assert result.exit_code == 1
-    assert f"line {place + 1} is not as it was written" in result.stderr
+    assert f"line {place + 1} is damaged" in result.stderr
     assert "samuel resume --repair" in result.stderr
     assert "Traceback" not in result.output
     assert path.read_text() == damaged

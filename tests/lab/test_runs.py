@@ -71,7 +71,7 @@ def test_an_empty_folder_can_become_a_run(tmp_path):
 
 def test_a_folder_that_holds_a_run_is_not_made_into_another(run):
     before = everything(run.folder)
-    with pytest.raises(RunError, match="holds a run already: go on with it by `samuel resume"):
+    with pytest.raises(RunError, match="holds a run already: continue it with `samuel resume"):
         Run.create(run.folder, "shift", {}, "samuel run shift")
     assert everything(run.folder) == before
 
@@ -106,11 +106,11 @@ def test_what_is_no_run_of_ours_is_not_opened(run, content, message):
 
 
 @pytest.mark.parametrize("sessions", [{}, {"sessions": None}, {"sessions": [3]}])
-def test_an_environment_without_sessions_is_told_before_anything_is_changed(run, sessions):
+def test_an_environment_without_sessions_is_refused_before_anything_is_changed(run, sessions):
     path = run.folder / "environment.json"
     path.write_text(json.dumps({"format": 1, **sessions}))
     before = path.read_text()
-    with pytest.raises(DamagedRun, match=r"environment.json has no list of sessions.*Delete it to go on without"):
+    with pytest.raises(DamagedRun, match=r"environment.json has no list of sessions.*Delete it to continue"):
         run.begin_session({})
     assert path.read_text() == before
 
@@ -146,7 +146,7 @@ def test_a_second_process_is_refused_and_a_killed_one_holds_nothing(run):
     with subprocess.Popen(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes) as holder:
         try:
             assert holder.stdout.readline() == b"locked\n"
-            with pytest.raises(BusyRun, match=rf"worked on by another process \(number {holder.pid}\)"), run.locked():
+            with pytest.raises(BusyRun, match=rf"trained by another process \(number {holder.pid}\)"), run.locked():
                 pytest.fail("two processes work on one run")
         finally:
             holder.send_signal(signal.SIGKILL)
@@ -156,7 +156,7 @@ def test_a_second_process_is_refused_and_a_killed_one_holds_nothing(run):
 
 
 def test_nothing_is_appended_unless_the_run_is_locked(run):
-    with pytest.raises(RuntimeError, match="metrics.jsonl is not open: it is while the run is locked"):
+    with pytest.raises(RuntimeError, match="metrics.jsonl is open only while the run is locked"):
         run.metrics.append({})
 
 
@@ -222,7 +222,7 @@ def test_a_damaged_line_is_named_and_nothing_is_changed(run, damaged):
     lines = WRITTEN.splitlines()
     run.metrics.path.write_bytes(b"\n".join([*lines[:2], damaged, lines[3], b""]))
     before = everything(run.folder)
-    with pytest.raises(DamagedRun, match=r"metrics.jsonl, line 3 is not as it was written: .*samuel resume --repair"):
+    with pytest.raises(DamagedRun, match=r"metrics.jsonl, line 3 is damaged: .*samuel resume --repair"):
         run.position(trials=1)
     assert everything(run.folder) == before
 

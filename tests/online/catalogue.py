@@ -12,6 +12,7 @@ from samuel.online import (
     Adagrad,
     AdagradFull,
     Adam,
+    Ader,
     Anytime,
     Ball,
     Box,
@@ -30,6 +31,7 @@ from samuel.online import (
     Simplex,
     Single,
     Stay,
+    Sword,
 )
 
 BASES = {
@@ -85,6 +87,12 @@ RIVALS = {
     "Hedge": lambda **options: Hedge(3, Ball(1.0), gradient_bound=50.0, **options),
     "Hedge on a simplex": lambda **options: Hedge(3, Simplex(), **options),
     "FixedShare": lambda **options: FixedShare(3, Ball(1.0), horizon=100, **options),
+    "Ader": lambda **options: Ader(3, Ball(1.0), **options),
+    "Ader, horizon, full": lambda **options: Ader(
+        3, Box(-1.0, 1.0), horizon=100, gradient_bound=50.0, feedback="full", **options
+    ),
+    "Sword": lambda **options: Sword(3, Ball(1.0), **options),
+    "Sword, told": lambda **options: Sword(3, Simplex(), horizon=100, gradient_bound=50.0, smoothness=30.0, **options),
     "FixedShare, past": lambda **options: FixedShare(3, Simplex(), past=True, **options),
 }
 """Every rival in some of its forms, in three dimensions."""

@@ -21,11 +21,13 @@ from samuel.online import (
     Fixed,
     Geometric,
     Interval,
+    LinearLoss,
     LogisticLoss,
     Recorded,
     Samuel,
     ScaleFreeOGD,
     SquaredLoss,
+    Trace,
     play,
 )
 from samuel.online.certificates import tile_gains
@@ -169,6 +171,44 @@ def test_chain_holds_after_a_gradient_of_another_world(size):
     for tile in trace.rule.cover.tile(608, 1099):
         own = trace.gains[tile.first : tile.last + 1, tile.slot].sum(axis=0)
         np.testing.assert_allclose(tile_gains(trace, tile)[0], own, atol=1e-9)
+
+
+@st.composite
+def wild_streams(draw, rounds=44):
+    """Gradients with spikes over twelve decades, outliers after quiet, and stretches in which nothing is lost."""
+    gradients = draw(hnp.arrays(float, (rounds, DIM), elements=st.floats(-1, 1).map(lambda x: round(x, 3))))
+    decades = st.dictionaries(st.integers(0, rounds - 1), st.integers(-6, 6), max_size=6)
+    for place, decade in draw(decades).items():
+        gradients[place] *= 10.0**decade
+    start, stop = sorted((draw(st.integers(0, rounds)), draw(st.integers(0, rounds))))
+    gradients[start:stop] *= draw(st.sampled_from([0.0, 1e-5, 1.0, 1e5]))
+    return gradients
+
+
+@settings(max_examples=12)
+@given(
+    wild_streams(),
+    st.sampled_from(WITH_BOUND),
+    st.sampled_from(sorted(BOUNDED)),
+    st.sampled_from([Anytime(shortest=1), Anytime(shortest=4), Geometric(44, shortest=2)]),
+    st.sampled_from(["warm", "cold", "inherit"]),
+)
+def test_chain_holds_under_spikes_and_outliers_in_a_reused_buffer(gradients, base, domain, cover, newborns):
+    learner = learner_for(BASES[base], BOUNDED[domain], False, cover, newborns=newborns, record=True)
+    buffer = np.empty(DIM)
+    for gradient in gradients:
+        buffer[:] = gradient
+        learner.update(buffer)
+    trace = learner.trace()
+    np.testing.assert_array_equal(trace.gradients, gradients)
+    assert not broken_links(trace_of(trace, gradients), itertools.combinations_with_replacement(range(0, 44, 3), 2))
+
+
+def trace_of(trace, gradients):
+    """The record of linear losses, with the stream that regret is counted on."""
+    stream = Recorded(LinearLoss(), (gradients,))
+    arrays = trace.arrays | {"loss": np.sum(trace.decisions * gradients, axis=-1)}
+    return Trace(trace.rule, arrays, stream)
 
 
 def test_what_is_measured_is_never_above_what_is_trivially_true():

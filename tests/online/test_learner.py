@@ -75,6 +75,32 @@ def test_when_no_expert_is_left_there_is_an_error_and_the_learner_is_unchanged()
         assert learner.round == 1
 
 
+def followed(outliers, rounds=1000, seed=0, **options):
+    """The loss of following a target that turns round, where the gradients of some rounds are 10,000 times as large."""
+    random, total = np.random.default_rng(seed), 0.0
+    learner = Samuel(1, Interval(-1.0, 1.0), learning_rates=(0.001, 0.3, 3.0), **options)
+    for t in range(rounds):
+        away = learner.predict() - (0.6 if t // 300 % 2 else -0.5) - 0.3 * random.normal(size=1)
+        total += float(away @ away)
+        learner.update(2 * away * (1e4 if t in outliers else 1.0))
+    return total
+
+
+@pytest.mark.parametrize("options", [{}, {"base": ScaleFreeOGD()}, {"newborns": "warm"}], ids=str)
+@pytest.mark.parametrize("outliers", [{20}, {20, 300, 301, 600, 800}], ids=["one", "five"])
+def test_outliers_do_not_end_the_learning_of_weights(outliers, options):
+    assert followed(outliers, **options) < 1.04 * followed(set(), **options)
+
+
+def test_experts_that_agree_for_long_do_not_make_rounding_the_scale():
+    learner = Samuel(3, Ball(1.0), base=OGD(), learning_rates=(0.5, 1.0), record=True)
+    for t in range(200):
+        learner.update(
+            np.array([1.0, 0.3, 0.7]) * (1.0 if t < 150 or t % 3 else -1.0)
+        )  # all at the edge; then they part
+    assert np.min(learner.trace().arrays["bound"][2:]) > 1e-3
+
+
 def test_warm_newborns_start_at_the_decision_cold_ones_at_the_centre_heirs_at_their_slots_mean():
     runs = {}
     for newborns in ("warm", "cold", "inherit"):

@@ -1,44 +1,19 @@
 """Matrices spread over real processes are worked on whole, and every process gets its shards back."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from samuel.torch.sharded import Exchange, owners, spread_of
+from tests.torch.processes import run_ranks
 from tests.torch.workers import exchange
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 300  # seconds, on a busy machine
 COUNT = sum(torch.Size(shape).numel() for shape in exchange.SHAPES)
 
 
 @pytest.fixture(scope="module", params=[2, 4])
 def found(request, tmp_path_factory):
     """What every process found."""
-    folder = tmp_path_factory.mktemp("exchange")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "error", Path(exchange.__file__), folder]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    started = [
-        subprocess.Popen([*command, str(rank), str(request.param)], env=environment, **pipes)
-        for rank in range(request.param)
-    ]
-    try:
-        for process in started:
-            output, _ = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0, output
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-            if process.stdout:
-                process.stdout.close()
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
+    return run_ranks(exchange.compare_all, request.param, tmp_path_factory.mktemp("exchange"))
 
 
 def test_every_process_gets_its_shards_of_the_work_on_whole_tensors(found):

@@ -120,6 +120,8 @@ class ONS(Base):
         if not np.isfinite(longest).all():
             return np.inf, np.inf
         starts = np.flatnonzero(np.diff(longest, prepend=0.0) > 0)
+        if not len(starts):  # no gradient but 0
+            return 0.0, 0.0
         start = steps = largest = 0.0
         for begin, end in zip(starts, [*starts[1:], len(gradients)], strict=True):
             part, size = gradients[begin:end], longest[begin]

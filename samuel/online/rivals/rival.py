@@ -85,6 +85,13 @@ class RivalRule(EnsembleRule):
         """
         return weights
 
+    def foreseen(self, weights: Weights, gradient: Array, before: RivalState, points: Array) -> Weights:
+        """The weights once the experts have moved to `points`; rivals that expect nothing leave them as they are.
+
+        `gradient` is the one at the decision; `before` is the state before the round, with the bound after it.
+        """
+        return weights
+
     def prior(self, weights: Weights, running: Array) -> Array:
         """What counts where all weights are 0; equal shares by default."""
         return running
@@ -148,6 +155,7 @@ class RivalRule(EnsembleRule):
             weights = self.rescaled(weights, grown[..., None, None])
         weights = self.judge(weights, used, counted, t)
         points, memory, error = self.take_steps(state, feedback)
+        weights = self.foreseen(weights, feedback.expert_gradients[..., 0, 0, :], state._replace(bound=bound), points)
         fit = state.fit & finite & xp.all(combine.usable(points), axis=-1)
         points = xp.where(fit[..., None], points, state.decision[..., None, None, :])
         after = state._replace(round=t, points=points, memory=memory, weights=weights, fit=fit, bound=bound)
@@ -298,6 +306,12 @@ def gain_bound(gradient_bound: float | None, domain: Domain, dim: int) -> float:
     if not domain.bounded:
         raise ValueError(f"gradient_bound={gradient_bound} bounds the gains on a bounded domain only, got {domain!r}")
     return gradient_bound * domain.diameter(dim)
+
+
+def refuse_endless(name: str, domain: Domain) -> None:
+    """ValueError for a domain without a diameter."""
+    if not domain.bounded:
+        raise ValueError(f"{name} needs a bounded domain, such as Ball(1.0), got {domain!r}")
 
 
 def doubling(shortest: int) -> Cover:

@@ -100,7 +100,7 @@ def test_a_changed_byte_is_noticed_where_checksums_are_asked_for(tmp_path, build
     content = bytearray(array.read_bytes())
     content[-1] ^= 1
     array.write_bytes(content)
-    with pytest.warns(UserWarning, match="numbers.npy is not as it was written"):
+    with pytest.warns(UserWarning, match="numbers.npy is damaged"):
         entry = opened(tmp_path, build, verify=True)
     assert np.array_equal(entry.arrays["numbers"], np.arange(1000))
 

@@ -90,8 +90,8 @@ def test_a_torn_last_line_is_left_out_and_noted(tmp_path, torn):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ("not json", "line 4 is not as it was written"),
-        ("[1, 2]", "line 4 is not as it was written"),
+        ("not json", "line 4 is damaged"),
+        ("[1, 2]", "line 4 is damaged"),
         ('{"event": "measure", "trial": "sgd", "seed": 0, "step": 1}', "line 4: the plan has no trial 'sgd'"),
         ('{"event": "measure", "trial": "samuel", "seed": 0, "step": "1"}', "line 4: step must be a whole .* got '1'"),
         ('{"event": "measure", "trial": "samuel", "seed": 0, "step": 16}', "line 4: step 16 .* comes after step 32"),
@@ -159,7 +159,7 @@ def test_of_times_that_stand_there_twice_the_last_counts(tmp_path):
 @pytest.mark.parametrize(
     ("line", "note"),
     [
-        ("garbage", "Times from there on are left out: .*times.jsonl, line 1 is not as it was written: .*garbage"),
+        ("garbage", "Times from there on are left out: .*times.jsonl, line 1 is damaged: .*garbage"),
         ('{"trial": "samuel", "seed": 0, "step": 16, "steps": 16, "train_seconds": -7}', "line 1 .* got -7"),
         ('{"trial": "samuel", "seed": 0, "step": "16", "steps": 16}', "line 1 .*: step must be a whole number"),
         ('{"trial": "sgd", "seed": 0, "step": 16, "steps": 16}', "Line 1 of times.jsonl is of a trial that was not"),

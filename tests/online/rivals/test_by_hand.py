@@ -17,11 +17,13 @@ from samuel.online import (
     OGD,
     SACS,
     SAOL,
+    Ader,
     FixedShare,
     Hedge,
     Interval,
     ParameterFree,
     Simplex,
+    Sword,
 )
 
 LINE = Interval(-1.0, 1.0)
@@ -218,6 +220,54 @@ def test_fixed_share(past):
     mean = (0.5 + v) / 2 if past else 0.5
     v = p / (p + (1 - p) * exp(-0.5))
     assert learner.predict()[1] == pytest.approx(0.9 * v + 0.1 * mean)
+
+
+def test_ader():
+    learner = Ader(1, LINE, horizon=14, gradient_bound=0.5)
+    found = decisions(learner, [0.5, 0.5])
+    # D = 2, G = 1/2, T = 14: steps 2^i * 4 * sqrt(7 / 28) = 2 * 2^i for i = 0..ceil(log2(9) / 2) = 2, so 2, 4 and 8;
+    # with a gradient of 1/2 all experts stand at -1 from round 1 on.
+    close(found, [0, -1, -1])
+    assert learner.learning_rates == pytest.approx((2, 4, 8))
+    # No gains: the weights are the prior, 1/2, 1/6 and 1/12 over their sum.
+    assert learner.weights()[0] == pytest.approx([2 / 3, 2 / 9, 1 / 9])
+
+
+def test_ader_weighs_by_its_rate_and_prior():
+    learner = Ader(1, LINE, horizon=1400, gradient_bound=0.5)
+    rates = np.array(learner.learning_rates)
+    assert rates == pytest.approx(0.2 * 2.0 ** np.arange(6))
+    found = decisions(learner, [0.5, 0.5])
+    # Round 1: points -rate / 2, cut at -1, prior weights. Gains in units of G D = 1; then exp(sqrt(2 / T) gains).
+    places = np.arange(1, 7)
+    prior = 1 / (places * (places + 1.0))
+    points = np.maximum(-rates / 2, -1)
+    first = prior @ points / prior.sum()
+    weights = prior * np.exp(sqrt(2 / 1400) * 0.5 * (first - points))
+    points = np.maximum(points - rates / 2, -1)
+    close(found, [0, first, weights @ points / weights.sum()])
+
+
+def test_sword():
+    learner = Sword(1, LINE, horizon=1024, gradient_bound=0.5, smoothness=0.25)
+    # D = 2, L D / G = 1: step sizes D / G * 2^i / 32 up to 1 / (8 L) = 1/2: 1/8, 1/4, 1/2.
+    assert np.array(learner.learning_rates) / 0.5 == pytest.approx([1 / 8, 1 / 4, 1 / 2])
+    found = decisions(learner, [0.5, -0.25])
+    # Round 0: all at 0. Two steps along 1/2: y = -1/16, -1/8, -1/4 and x = -1/8, -1/4, -1/2.
+    #   No gains, no surprise: e = 1/8. Expected gains -1/2 x in units of G D = 1: 1/16, 1/8, 1/4; the moves cost
+    #   2 (x / D)^2 = 1/128, 1/32, 1/8.
+    x = np.array([-1 / 8, -1 / 4, -1 / 2])
+    p = np.exp((-x / 2 - x**2 / 2) / 8)
+    first = p @ x / p.sum()
+    # Round 1: gradient -1/4, gains -1/4 (first - x); surprise: the range of gains less expected ones, halved, squared.
+    gains = -0.25 * (first - x)
+    wrong = gains + x / 2
+    rate = min(1 / 8, 2 / (wrong.max() - wrong.min()))
+    total = gains - x**2 / 2
+    y = x / 2 + np.array([1 / 32, 1 / 16, 1 / 8])
+    after = y + np.array([1 / 32, 1 / 16, 1 / 8])
+    p = np.exp(rate * (total + 0.25 * after - (after - x) ** 2 / 2))
+    close(found, [0, first, p @ after / p.sum()])
 
 
 def test_parameter_free():

@@ -12,6 +12,7 @@ from samuel.online import (
     OGD,
     SACS,
     SAOL,
+    Ader,
     Ball,
     Box,
     FixedShare,
@@ -24,12 +25,14 @@ from samuel.online import (
     Simplex,
     Single,
     Stay,
+    Sword,
     play,
 )
 
 ON_BLOCKS = {"FLH": FLH, "AFLH": AFLH, "SAOL": SAOL, "CBCE": CBCE, "SACS": SACS}
 WEIGHING = {**ON_BLOCKS, "Hedge": Hedge, "FixedShare": FixedShare}
-ALL = {**WEIGHING, "ParameterFree": ParameterFree}
+DYNAMIC = {"Ader": Ader, "Sword": Sword}
+ALL = {**WEIGHING, **DYNAMIC, "ParameterFree": ParameterFree}
 
 
 def streams(rounds=30, dim=2):
@@ -176,7 +179,7 @@ def test_it_says_what_its_theory_asks_for_and_was_not_given(name):
 
 @pytest.mark.parametrize("name", ALL)
 def test_it_goes_on_past_any_horizon(name):
-    options = {"horizon": 5} if name in ("FLH", "AFLH", "Hedge", "FixedShare") else {}
+    options = {"horizon": 5} if name in ("FLH", "AFLH", "Hedge", "FixedShare", *DYNAMIC) else {}
     learner = ALL[name](1, Ball(1.0), **options)
     for _ in range(20):
         learner.update([1.0])
@@ -207,6 +210,13 @@ def test_it_goes_on_past_any_horizon(name):
         (lambda: Hedge(2, Ball(1.0), experts=[[0.0, 0.0]], base=OGD(0.1)), "experts or base, not both"),
         (lambda: Hedge(2, Ball(1.0), rate=1.0, horizon=9), "rate=1.0 or horizon=9, not both"),
         (lambda: FixedShare(2, Ball(1.0), share=1.5), "share .* got 1.5"),
+        (lambda: Ader(2, Free()), "Ader needs a bounded domain, such as Ball"),
+        (lambda: Ader(2, Ball(1.0), horizon=0), "horizon .* got 0"),
+        (lambda: Ader(2, Ball(1.0), gradient_bound=-1.0), "gradient_bound .*-1.0"),
+        (lambda: Sword(2, Free()), "Sword needs a bounded domain, such as Ball"),
+        (lambda: Sword(2, Ball(1.0), feedback="full"), "Sword takes feedback='linear'.* got 'full'"),
+        (lambda: Sword(2, Ball(1.0), smoothness=1.0), "smoothness=1.0 needs a gradient_bound"),
+        (lambda: Sword(2, Ball(1.0), smoothness=0.0, gradient_bound=1.0), "smoothness .* got 0.0"),
         (lambda: ParameterFree(2, Ball(1.0), newborns="inherit"), "newborns .*'inherit'"),
         (lambda: ParameterFree(2, Ball(1.0), shortest=0.5), "shortest .* got 0.5"),
     ],
