@@ -16,7 +16,7 @@ Needs `pip install "samuel-optim[jax]"`.
 from samuel.core import Anytime, Chosen, Fixed, Geometric
 from samuel.core.rate_search import RateSearch
 from samuel.jax.bases import scale_by_discounted_rss
-from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint, ForeignCheckpoint
+from samuel.jax.checkpoint import Checkpoints, DamagedCheckpoint
 from samuel.jax.experts import Decision, Experts, ExpertsInfo, ExpertsState
 from samuel.jax.muon import scale_by_muon
 from samuel.jax.roles import roles
@@ -43,7 +43,6 @@ __all__ = [
     "ExpertsInfo",
     "ExpertsState",
     "Fixed",
-    "ForeignCheckpoint",
     "Geometric",
     "RateSearch",
     "SamuelState",

@@ -210,7 +210,7 @@ def _begin(run: Run, trainer: Trainer, key: jax.Array, checkpoints: Checkpoints)
 def _restored(
     run: Run, trainer: Trainer, key: jax.Array, checkpoints: Checkpoints, latest: int
 ) -> tuple[int, Any, Any, int, int]:
-    note = checkpoints.describe(latest)["note"]
+    note = checkpoints.note(latest)
     whole = run.metrics.size >= note["size"] and run.metrics.digest(note["size"]) == note["digest"]
     if not whole:
         raise DamagedRun(

@@ -31,9 +31,14 @@ def start(tmp_path_factory):
     def started(*words, **variables):
         words = [sys.executable, "-m", "samuel_lab", *map(str, words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(words, env=environment | variables, cwd=tmp_path_factory.getbasetemp(), **pipes)
+        where = {"env": environment | variables, "cwd": tmp_path_factory.getbasetemp()}
+        return subprocess.Popen(words, preexec_fn=heed_interrupts, **where, **pipes)
 
     return started
+
+
+def heed_interrupts():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the tests may have been started with it ignored, as by nohup
 
 
 def finished(process):

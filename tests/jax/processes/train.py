@@ -3,7 +3,7 @@
     python train.py FOLDER RUN [DEATH]
 
 Prints a sum of every leaf of the last state. `DEATH` is the beginning of a file-system event as `event path`, with
-the path relative to the folder, for instance "os.rename .samuel-saving-step_000000004": just before Python does
+the path relative to the folder, for instance "os.rename samuel_4.orbax-checkpoint-tmp": just before Python does
 that, the process sends itself SIGKILL. Or it is "between steps", where the process waits to be killed.
 """
 

@@ -213,7 +213,7 @@ def test_lines_after_the_checkpoint_are_written_again(whole, tmp_path):
     assert go_on(run) == whole
 
 
-@pytest.mark.parametrize("leftover", [".samuel-saving-step_000000000", None])
+@pytest.mark.parametrize("leftover", ["samuel_0.orbax-checkpoint-tmp", None])
 def test_a_kill_while_the_first_checkpoint_is_written_doubles_no_line(whole, tmp_path, leftover):
     run = started(tmp_path / "run")
     Tiny.trouble = {"two": {"trouble_at": 9, "trouble": crash}}
