@@ -84,12 +84,6 @@ class Study(Settings):
         "plain, whose sum begins at 0.",
         choices=tuple(named.EXPERTS_ADAGRAD),
     )
-    samuel_weight_decay: float | None = option(
-        None,
-        "Decoupled weight decay of the drop-in: its matrices shrink by this times its learning rate in every step.",
-        least=0,
-        shown="the library's",
-    )
 
     # What methods read of a study that has no such option.
     base: ClassVar[str] = "adagrad"
