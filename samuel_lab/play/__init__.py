@@ -1,13 +1,13 @@
-"""Learners that play streams: what `samuel play` and `samuel table1` do.
+"""Online learners on streams of losses: `samuel play` and `samuel table1`.
 
-cast         who can take part, by name
-arenas       which streams can be played, by name, and tables of numbers
-plan         what to play, checked
-contest      playing and measuring: gives plain records, no drawing
-measuring    measurements on the record of a run
-records      what is kept of a contest, and its form for machines
-workers      several streams at the same time, in processes
-figures      the figures of a contest, each with words that say what it shows
-page         one self-contained HTML page, made from the records alone
+cast         learners by name
+arenas       streams by name, and tables of data
+plan         what to play, validated
+contest      plays and measures; returns plain records
+measuring    measurements on the trace of a run
+records      results of a contest, and their JSON
+workers      several streams in parallel, in processes
+figures      figures of a contest, with captions
+page         one self-contained HTML page, made from the records
 table1       the paper's Table 1 as an experiment
 """

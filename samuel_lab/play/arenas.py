@@ -1,4 +1,4 @@
-"""What can be played, by name: streams, where decisions lie, and who plays there unless told otherwise."""
+"""Arenas by name: a stream, the domain of decisions, and the default learners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from samuel_lab.play.plan import Plan
 
 ONE_DIMENSION = ("two-valleys", "quantile")
-"""Streams that have one dimension, whatever was asked for."""
+"""Streams with a fixed dimension of one."""
 DEFAULT_STREAMS = ("two-valleys", "drift")
 
 RIVALS = ("aflh", "saol", "cbce", "sacs", "parameter-free")
@@ -33,19 +33,19 @@ RIVALS = ("aflh", "saol", "cbce", "sacs", "parameter-free")
 
 @dataclass(frozen=True)
 class Arena:
-    """A stream to play on.
+    """A stream with its domain and default learners.
 
     Attributes:
         name: what it is called on the command line.
         label: what it is called on the page.
-        about: what it is, in a sentence or two.
-        domain: where decisions lie.
-        rounds: how many are played.
-        steady: for about so many rounds the same point stays good; growth exponents are fitted up to there.
+        about: description in a sentence or two.
+        domain: of the decisions.
+        rounds: length of the run.
+        steady: number of rounds for which about the same point stays optimal; growth exponents are fitted up to it.
         learners: names of the learners that play by default.
-        stream: makes the stream with a seed.
-        changes: the rounds in which the stream changes, round 0 first; () where that is not known.
-        seeded: whether another seed makes another stream.
+        stream: makes the stream of a seed.
+        changes: the rounds in which the stream changes, round 0 first; () if unknown.
+        seeded: whether the stream depends on the seed.
         grows: whether the contest is repeated for several lengths of the run.
     """
 
@@ -64,23 +64,23 @@ class Arena:
 
 @dataclass(frozen=True)
 class Table:
-    """A table to play on, row by row: a CSV file, or a data set that comes with river.
+    """A table to play row by row: a CSV file, or a data set of river.
 
     Attributes:
         kind: "csv" or "river".
         source: the file, or the name of the data set.
         target: the column to forecast, in a file.
-        task: "regression", "classification" or "quantile"; None for what a data set of river is made for.
-        level: which quantile.
-        columns: columns to learn from; None for all.
-        drop: columns to leave out.
-        missing: what to do about missing values.
-        rounds: how many rows to play, the first ones; None for all.
-        radius: decisions lie in a ball of this radius; None for 10 (classification) or 5.
-        separator: what stands between the cells of a file.
-        decimal: what stands before the decimals of its numbers.
-        most_features: refuse a table that makes more features than this.
-        scale: bring columns to mean 0 and deviation 1 by the rows before.
+        task: "regression", "classification" or "quantile"; None for that of a data set of river.
+        level: the quantile.
+        columns: columns to use as features; None for all.
+        drop: columns to drop.
+        missing: treatment of missing values.
+        rounds: number of rows to play; None for all.
+        radius: of the ball of decisions; None for 10 (classification) or 5.
+        separator: between the cells of a file.
+        decimal: decimal mark.
+        most_features: maximum number of features.
+        scale: whether to standardise columns by the rows before.
     """
 
     kind: Literal["csv", "river"]
@@ -100,12 +100,12 @@ class Table:
 
     @property
     def name(self) -> str:
-        """What it is called among streams."""
+        """Its name among streams."""
         return "csv" if self.kind == "csv" else f"river-{self.source}"
 
     @property
     def words(self) -> list[str]:
-        """What was typed on the command line for it."""
+        """Its options on the command line."""
         found = [f"--csv {_quoted(self.source)}" if self.kind == "csv" else f"--river {_quoted(self.source)}"]
         found += [f"--target {_quoted(self.target)}"] if self.target else []
         found += [f"--task {self.task}"] if self.task else []
@@ -122,15 +122,15 @@ class Table:
 
 
 FEWEST_TABLE_ROUNDS = 64
-"""Rounds below which there is nothing to see on intervals."""
+"""Minimum number of rounds for statistics of intervals."""
 
 
 @lru_cache(maxsize=4)
 def opened(table: Table) -> Encoded:
-    """The stream of a table; read once, however often it is asked for.
+    """The stream of a table, cached.
 
     Raises:
-        FileNotFoundError: if there is no such file.
+        FileNotFoundError: if the file is missing.
         ValueError: if it cannot be used.
     """
     options: dict[str, Any] = {"level": table.level, "columns": table.columns, "drop": table.drop}
@@ -182,7 +182,7 @@ def _what(stream: Encoded) -> str:
 
 
 def _encoded(stream: Encoded) -> str:
-    """What became of the columns, in sentences."""
+    """A description of the encoding of columns."""
     by_kind: dict[str, list[str]] = {"number": [], "words": [], "left out": []}
     for name, how in stream.encodings.items():
         kind = next((kind for kind in by_kind if how.startswith(kind)), None)
@@ -204,7 +204,7 @@ def _eighth(plan: Plan) -> int:
 
 
 def _uneven(plan: Plan) -> int:
-    """About an eighth of the run, but no power of two: changes should not fall where blocks begin."""
+    """About an eighth of the run, but not a power of two, so that changes do not coincide with starts of blocks."""
     return max(1, plan.rounds * 3 // 25)
 
 
@@ -258,6 +258,23 @@ def _regression(drift: Literal["abrupt", "gradual", "recurring"]) -> Callable[[P
         )
 
     return arena
+
+
+def _outliers(plan: Plan) -> Arena:
+    period = _uneven(plan)
+    return Arena(
+        "outliers",
+        "Regression with outliers",
+        "Linear regression; one round in 500 is an outlier, whose features and target are 10 times as large, so that "
+        "loss and gradient are 100 times. Coefficients, a vector of norm 1, are new in every 3/25 of the run. "
+        "Decisions lie in a ball of radius 2.",
+        Ball(2.0),
+        plan.rounds,
+        period,
+        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        lambda seed: DriftingRegression(plan.dim, period=period, seed=seed, outliers=0.002),
+        _every(period, plan),
+    )
 
 
 def _classification(drift: Literal["abrupt", "gradual", "recurring"]) -> Callable[[Plan], Arena]:
@@ -365,6 +382,7 @@ STREAMS: dict[str, Callable[[Plan], Arena]] = {
     "drift": _regression("abrupt"),
     "drift-gradual": _regression("gradual"),
     "drift-recurring": _regression("recurring"),
+    "outliers": _outliers,
     "classes": _classification("abrupt"),
     "classes-gradual": _classification("gradual"),
     "classes-recurring": _classification("recurring"),
@@ -374,7 +392,7 @@ STREAMS: dict[str, Callable[[Plan], Arena]] = {
     "adversary": _adversary,
     "storms": _storms,
 }
-"""What can be played, by name: makes the arena of a plan."""
+"""Arenas by name, as functions of a plan."""
 
 
 def arenas(plan: Plan) -> tuple[Arena, ...]:

@@ -1,4 +1,4 @@
-"""One HTML page that reports a contest: self-contained, so that it can be kept, mailed and opened offline."""
+"""One self-contained HTML page that reports a contest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Section", "certificates_table", "findings", "growth_table", "render"
 
 @dataclass(frozen=True)
 class Section:
-    """What the page shows of one contest."""
+    """The section of one contest."""
 
     contest: Contest
     table: Table
@@ -29,7 +29,7 @@ class Section:
 
 
 def render(report: Report) -> str:
-    """The page as text: tables, figures and how to make it again."""
+    """The page as HTML: tables, figures and the command that repeats it."""
     sections = [section(contest) for contest in report.contests]
     return drawing.page(
         "play.html",
@@ -60,7 +60,7 @@ def section(contest: Contest) -> Section:
 
 
 def results_table(contest: Contest) -> Table:
-    """What every learner lost, in all and on its worst intervals, how that grows, and what a round costs."""
+    """Total loss, worst regret and its growth, and cost of a round of every learner."""
     results, lengths = contest.results, contest.lengths
     tuned = any(result.tried for result in results)
     columns = [
@@ -103,9 +103,9 @@ def results_table(contest: Contest) -> Table:
 
 
 def certificates_table(contest: Contest) -> Table | None:
-    """The worst regret on intervals of each length beside what is proved about it, for SAMUEL and its rivals.
+    """Worst regret on intervals of each length beside its certificate, for SAMUEL and its rivals.
 
-    Of a learner on its own, little more than the trivial bound is known about an interval inside the run.
+    For a single learner little more than the trivial bound is known about an interval inside the run.
     """
     known = [
         r
@@ -146,7 +146,7 @@ def growth_table(contest: Contest) -> Table | None:
 
 
 def findings(contest: Contest) -> tuple[str, ...]:
-    """What one sees in the numbers, in sentences made from them."""
+    """Findings: sentences made from the numbers."""
     ranked = sorted(contest.results, key=lambda result: result.total)
     best = [result for result in ranked if number(result.total) == number(ranked[0].total)]
     said = [f"Lowest total loss: {number(best[0].total)}, by {_named(best)}."]
@@ -159,14 +159,13 @@ def findings(contest: Contest) -> tuple[str, ...]:
     untold = [result for result in rivals if result.rate is None]
     if ours and untold and rivals[0].rate is not None:
         said.append(
-            f"Of the others that are not told a rate either, {_named(untold[:1])} loses least: "
-            f"{number(untold[0].total)}."
+            f"Of the others without a learning rate, {_named(untold[:1])} loses least: {number(untold[0].total)}."
         )
     tried = [total for result in rivals for _, total in result.tried]
-    # Every form of SAMUEL, in the order of the table: to name only the best would be a choice in hindsight.
+    # Every variant of SAMUEL: naming only the best would be a choice in hindsight.
     for result in ours if rivals else ():
         sentence = (
-            f"{result.label}, which is not told what rate to use, loses {number(result.total)}: "
+            f"{result.label}, without a learning rate, loses {number(result.total)}: "
             f"{_compared(result.total, rivals[0].total)} {_named(rivals[:1])}"
         )
         if tried:
@@ -179,7 +178,7 @@ def findings(contest: Contest) -> tuple[str, ...]:
 
 
 def _worst_said(contest: Contest, length: int) -> str:
-    """Who has the smallest worst regret on intervals of a length, and where SAMUEL stands."""
+    """The smallest worst regret on intervals of a length, and the rank of SAMUEL."""
 
     def regret(result: Result) -> float:
         return result.worst_on(length).regret
@@ -189,7 +188,7 @@ def _worst_said(contest: Contest, length: int) -> str:
     said = f"Smallest worst regret on {length} rounds: {number(regret(best[0]))}, by {_named(best)}"
     ours = [result for result in ranked if result.family == "samuel"]
     if ours and ours[0] not in best:
-        said += f"; the best form of SAMUEL, {ours[0].label}, is number {ranked.index(ours[0]) + 1} of {len(ranked)} "
+        said += f"; the best SAMUEL, {ours[0].label}, is number {ranked.index(ours[0]) + 1} of {len(ranked)} "
         said += f"with {number(regret(ours[0]))}"
     return said + "."
 
@@ -219,13 +218,13 @@ def _plus_minus(spread: float | None) -> str:
 
 
 def _edge(result: Result) -> str:
-    """A word of warning where the best rate is at an end of the list."""
+    """A warning if the best rate is at an end of the list."""
     ends = (result.tried[0][0], result.tried[-1][0]) if result.tried else ()
     return "at the end of the list: a rate beyond it may be better" if result.rate in ends else ""
 
 
 def _size(memory: int) -> str:
-    """Bytes as a reader wants them.
+    """Bytes formatted for readers.
 
     >>> _size(80), _size(6112), _size(3_000_000)
     ('80 B', '6.0 KiB', '2.9 MiB')
