@@ -26,8 +26,7 @@ ROOT = RESULTS.parent
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 SAMUEL = ("samuel", "samuel (one search)")
-"""SAMUEL as it comes, the newest rows first: before, there was one search for all parameters."""
-UNTOLD = ("samuel-untold",)
+"""SAMUEL at its defaults, the newest rows first; older rows have one search for all parameters."""
 PEERS = ("schedule-free", "prodigy", "dadapt-adamw", "mechanic", "momo", "dog")
 TWELVE = [
     f"{base}/{schedule}"
@@ -36,12 +35,10 @@ TWELVE = [
 ]
 LABELS = {
     "samuel": "SAMUEL",
-    "samuel-untold": "SAMUEL, not told the steps",
+    "samuel-untold": "SAMUEL, steps not given",
     "samuel-adam": "SAMUEL over Adam",
     "samuel (one search)": "SAMUEL, one search for all parameters",
-    "samuel (one search, patient)": "SAMUEL, one search, rule `patient` (removed)",
     "samuel-adam (one search)": "SAMUEL over Adam, one search",
-    "samuel-adam (one search, patient)": "SAMUEL over Adam, one search, rule `patient` (removed)",
     "samuel-adagrad (one search)": "SAMUEL over AdaGrad, one search",
     "samuel-linear": "the paper's algorithm, one gradient a step",
     "samuel-linear (plain)": "the paper's algorithm, one gradient a step, AdaGrad from 0",
@@ -127,7 +124,7 @@ def study_table(name: str, columns: dict[str, str] | None = None) -> str:
     """All methods of a study, with the best of every column in bold."""
     found = study(name)
     heads = columns or {column["key"]: column["head"] for column in found["columns"] if "loss" not in column["key"]}
-    rows = found["rows"]
+    rows = [row for row in found["rows"] if "patient" not in row["method"]]  # a rule that was removed
     tops = {key: best([row["values"].get(key) for row in rows]) for key in heads}
 
     def cell(row: dict[str, Any], key: str) -> str:
@@ -207,7 +204,7 @@ def recovery() -> str:
 
 
 def streams(name: str) -> str:
-    """Total losses of learners on streams; bold is the best of those that are told no learning rate."""
+    """Total losses of learners on streams; bold is the best of those without a learning rate."""
     found = load(name)["streams"]
     losses = {
         (learner["learner"], stream["stream"]): learner
@@ -215,19 +212,19 @@ def streams(name: str) -> str:
         for learner in stream["learners"]
         if learner["total_loss"] is not None
     }
-    told = {learner for (learner, _), row in losses.items() if row["rate"] is not None}
+    tuned = {learner for (learner, _), row in losses.items() if row["rate"] is not None}
     lines = []
     for learner in dict.fromkeys(learner for learner, _ in losses):
         cells = []
         for stream in found:
             row = losses.get((learner, stream["stream"]))
             others = [
-                one["total_loss"] for (of, at), one in losses.items() if at == stream["stream"] and of not in told
+                one["total_loss"] for (of, at), one in losses.items() if at == stream["stream"] and of not in tuned
             ]
             written = "" if row is None else number(row["total_loss"])
-            best_here = row is not None and learner not in told and row["total_loss"] == min(others)
+            best_here = row is not None and learner not in tuned and row["total_loss"] == min(others)
             cells.append(f"**{written}**" if best_here else written)
-        lines.append([f"{learner}, best rate in hindsight" if learner in told else learner, *cells])
+        lines.append([f"{learner}, best rate in hindsight" if learner in tuned else learner, *cells])
     return table(["total loss", *(stream["stream"] for stream in found)], lines)
 
 
@@ -237,10 +234,13 @@ def speeds() -> str:
     (unit,) = (row for row in found if row["method"] == "adagrad")
     kinds = ("microseconds_by_hand", "microseconds_compiled")
     lines = [
-        [f"{row['method']} ({row['rounds']:,} rounds)", *(number(row[kind] / unit[kind]) for kind in kinds)]
+        [
+            row["method"] if row["rounds"] == unit["rounds"] else f"{row['method']}, {row['rounds']:,} rounds",
+            *(number(row[kind] / unit[kind]) for kind in kinds),
+        ]
         for row in sorted(found, key=lambda row: row["microseconds_compiled"])
     ]
-    return table(["time of a round, Adagrad's = 1", "by hand", "compiled"], lines)
+    return table([f"time of a round, {unit['rounds']:,} rounds, Adagrad's = 1", "by hand", "compiled"], lines)
 
 
 def scaling() -> str:
@@ -327,7 +327,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "digits": lambda: study_table("digits"),
     "digits_offline": lambda: study_table("digits_offline"),
     "recovery": recovery,
-    "play": lambda: streams("play"),
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
     **beside("claims").TABLES,

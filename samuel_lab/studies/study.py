@@ -85,11 +85,11 @@ class Study(Settings):
         choices=tuple(named.EXPERTS_ADAGRAD),
     )
 
-    # What methods read of a study that has no such option.
-    base: ClassVar[str] = "adagrad"
-    weight_decay: ClassVar[float] = 0.0
-    etas: ClassVar[int | None] = None
-    combine: ClassVar[str] = "sample"
+    # What methods read of a study without such an option. No annotations: they are not fields.
+    base = "adagrad"
+    weight_decay = 0.0
+    etas = None
+    combine = "sample"
 
     @classmethod
     def data_in_short(cls) -> str:

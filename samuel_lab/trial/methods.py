@@ -262,13 +262,13 @@ def _paper_full(experiment: Experiment) -> Trainer:
         f"its own trained by {_experts_base_in_words(settings)}; the one to use is "
         f"{'drawn by weight' if settings.combine == 'sample' else 'the ' + settings.combine}."
     )
-    adagrad = settings.base == "adagrad"
+    adagrad, (first, *later) = settings.base == "adagrad", experiment.phases
     if alphas != (1.0,) and not adagrad:
         raise ValueError(f"history decays (alphas) are Adagrad's; the base here is {settings.base}")
     engine = sj.Experts(
         experiment.task.loss,
         _experts_base(settings),
-        experiment.phases if len(experiment.phases) > 1 else experiment.phases[0],
+        experiment.phases if later else first,
         cover=cover,
         hyperparameters={"alpha": alphas} if adagrad else None,
         rounds=experiment.steps,
