@@ -260,6 +260,23 @@ def _regression(drift: Literal["abrupt", "gradual", "recurring"]) -> Callable[[P
     return arena
 
 
+def _outliers(plan: Plan) -> Arena:
+    period = _uneven(plan)
+    return Arena(
+        "outliers",
+        "Regression with outliers",
+        "Linear regression; one round in 500 is an outlier, whose features and target are 10 times as large, so that "
+        "loss and gradient are 100 times. Coefficients, a vector of norm 1, are new in every 3/25 of the run. "
+        "Decisions lie in a ball of radius 2.",
+        Ball(2.0),
+        plan.rounds,
+        period,
+        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        lambda seed: DriftingRegression(plan.dim, period=period, seed=seed, outliers=0.002),
+        _every(period, plan),
+    )
+
+
 def _classification(drift: Literal["abrupt", "gradual", "recurring"]) -> Callable[[Plan], Arena]:
     def arena(plan: Plan) -> Arena:
         period = _uneven(plan)
@@ -365,6 +382,7 @@ STREAMS: dict[str, Callable[[Plan], Arena]] = {
     "drift": _regression("abrupt"),
     "drift-gradual": _regression("gradual"),
     "drift-recurring": _regression("recurring"),
+    "outliers": _outliers,
     "classes": _classification("abrupt"),
     "classes-gradual": _classification("gradual"),
     "classes-recurring": _classification("recurring"),
