@@ -304,7 +304,8 @@ class Engine:
             steps = self._directions(bucket, group, moves.gradient, new, count, fresh)
             scale_(steps, lr.to(steps[0].device) if isinstance(lr, Tensor) else lr)
             add_(points, steps, along)
-        goes_on, lag = 1 - moves.restart, self.rule.search.lag
+        goes_on, memory = 1 - moves.restart, self.rule.search.lag
+        lag = 1 - new * (1 - memory)  # a gradient that is left out changes nothing
         for vectors, factor in ((sums, goes_on), (lags, goes_on * lag)):
             scale_(vectors, factor * keep)
             if steps:

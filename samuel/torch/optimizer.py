@@ -133,8 +133,7 @@ class Samuel(Optimizer):
         }  # fmt: skip
         self._check(defaults)
         groups = _as_groups(params)
-        split = [part for group in groups for part in [group]] if not groups else self._split(groups, defaults)
-        super().__init__(split, defaults)
+        super().__init__(self._split(groups), defaults)
         self._warn_of_guesses()
         self._warn_of_small(defaults["lr"])
 
@@ -329,7 +328,7 @@ class Samuel(Optimizer):
         if "_roles" in param_group:
             parts = [param_group]
         else:
-            parts = self._split([dict(param_group)], self.defaults)
+            parts = self._split([self._with_names(param_group)])
         count = len(self.param_groups)
         try:
             for part in parts:
@@ -340,7 +339,17 @@ class Samuel(Optimizer):
             del self.param_groups[count:]
             raise
 
-    def _split(self, groups: list[dict[str, Any]], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _with_names(self, group: dict[str, Any]) -> dict[str, Any]:
+        """A group whose parameters have names where the others have."""
+        params = group["params"]
+        named = any("param_names" in other for other in self.param_groups)
+        if not named or isinstance(params, set):
+            return dict(group)
+        params = [params] if isinstance(params, Tensor) else list(params)
+        count = len(self._names)
+        return {**group, "params": [p if isinstance(p, tuple) else (str(count + i), p) for i, p in enumerate(params)]}
+
+    def _split(self, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """One group for each role in a group, with the roles of its parameters beside them."""
         for group in groups:
             params = group["params"]
