@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,22 @@ def number(value: float | None, digits: int = 3) -> str:
     if -5 < size < 7:
         return f"{value:.{max(0, digits - 1 - size)}f}".replace("-", "−")
     return f"{value:.{digits - 1}e}".replace("-", "−")
+
+
+def column(
+    values: Sequence[float | None], hints: Sequence[str] | None = None, more: Sequence[str] | None = None
+) -> list[Cell]:
+    """The cells of a column, the lowest in bold; `more` is what stands behind the numbers.
+
+    >>> [(cell.text, cell.best) for cell in column([2.0, None, 1.0])]
+    [('2.00', False), ('–', False), ('1.00', True)]
+    """
+    lowest = number(min((value for value in values if value is not None), default=None))
+    nothing = [""] * len(values)
+    return [
+        Cell(number(value) + after, best=value is not None and number(value) == lowest, hint=hint)
+        for value, hint, after in zip(values, hints or nothing, more or nothing, strict=True)
+    ]
 
 
 def plain(value: float | None) -> float | None:
