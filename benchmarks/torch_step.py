@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import statistics
 import time
@@ -93,7 +94,7 @@ def resnet(device: torch.device, width: int, images: int) -> tuple[nn.Module, Lo
         return [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
 
     widths = [3, width, width, 2 * width, 2 * width, 4 * width, 4 * width]
-    parts = [convolution(a, b, 1 + (a != b and a > 3)) for a, b in zip(widths[:-1], widths[1:], strict=True)]
+    parts = [convolution(a, b, 1 + (a != b and a > 3)) for a, b in itertools.pairwise(widths)]
     tail = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10)]
     model = nn.Sequential(*(layer for part in parts for layer in part), *tail).to(device)
     pixels = torch.randn(images, 3, 32, 32, device=device)

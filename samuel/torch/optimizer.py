@@ -472,8 +472,8 @@ class Samuel(Optimizer):
         began = [p for p in params if SUM in self.state.get(p, {})]
         if "rule" in saved:
             device = raw(began[0]).device if began else torch.device("cpu")
-            self._engine.numbers = _renamed(self._numbers(), saved["rule"], device)
-            self._calls = int(self._engine.numbers.round)
+            numbers = _renamed(self._numbers(), saved["rule"], device)
+            self._engine.numbers, self._calls = numbers, int(numbers.round)
         self._statistics = None
         if self._rule.average:
             self._statistics = BatchStatistics(self._model, saved.get("statistics", {}))
