@@ -322,6 +322,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "imagenette": lambda: study_table("imagenette"),
     "sst2": lambda: study_table("sst2"),
     "digits": lambda: study_table("digits"),
+    "digits_sweep": lambda: study_table("digits_sweep"),
     "digits_offline": lambda: study_table("digits_offline"),
     "recovery": recovery,
     "rivals": lambda: streams("rivals"),
