@@ -26,8 +26,7 @@ ROOT = RESULTS.parent
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 SAMUEL = ("samuel", "samuel (one search)")
-"""SAMUEL as it comes, the newest rows first: before, there was one search for all parameters."""
-UNTOLD = ("samuel-untold",)
+"""SAMUEL at its defaults, the newest rows first; older rows have one search for all parameters."""
 PEERS = ("schedule-free", "prodigy", "dadapt-adamw", "mechanic", "momo", "dog")
 TWELVE = [
     f"{base}/{schedule}"
@@ -36,12 +35,10 @@ TWELVE = [
 ]
 LABELS = {
     "samuel": "SAMUEL",
-    "samuel-untold": "SAMUEL, not told the steps",
+    "samuel-untold": "SAMUEL, steps not given",
     "samuel-adam": "SAMUEL over Adam",
     "samuel (one search)": "SAMUEL, one search for all parameters",
-    "samuel (one search, patient)": "SAMUEL, one search, rule `patient` (removed)",
     "samuel-adam (one search)": "SAMUEL over Adam, one search",
-    "samuel-adam (one search, patient)": "SAMUEL over Adam, one search, rule `patient` (removed)",
     "samuel-adagrad (one search)": "SAMUEL over AdaGrad, one search",
     "samuel-linear": "the paper's algorithm, one gradient a step",
     "samuel-linear (plain)": "the paper's algorithm, one gradient a step, AdaGrad from 0",
@@ -127,7 +124,7 @@ def study_table(name: str, columns: dict[str, str] | None = None) -> str:
     """All methods of a study, with the best of every column in bold."""
     found = study(name)
     heads = columns or {column["key"]: column["head"] for column in found["columns"] if "loss" not in column["key"]}
-    rows = found["rows"]
+    rows = [row for row in found["rows"] if "patient" not in row["method"]]  # a rule that was removed
     tops = {key: best([row["values"].get(key) for row in rows]) for key in heads}
 
     def cell(row: dict[str, Any], key: str) -> str:
@@ -207,7 +204,7 @@ def recovery() -> str:
 
 
 def streams(name: str) -> str:
-    """Total losses of learners on streams; bold is the best of those that are told no learning rate."""
+    """Total losses of learners on streams; bold is the best of those without a learning rate."""
     found = load(name)["streams"]
     losses = {
         (learner["learner"], stream["stream"]): learner
@@ -215,19 +212,19 @@ def streams(name: str) -> str:
         for learner in stream["learners"]
         if learner["total_loss"] is not None
     }
-    told = {learner for (learner, _), row in losses.items() if row["rate"] is not None}
+    tuned = {learner for (learner, _), row in losses.items() if row["rate"] is not None}
     lines = []
     for learner in dict.fromkeys(learner for learner, _ in losses):
         cells = []
         for stream in found:
             row = losses.get((learner, stream["stream"]))
             others = [
-                one["total_loss"] for (of, at), one in losses.items() if at == stream["stream"] and of not in told
+                one["total_loss"] for (of, at), one in losses.items() if at == stream["stream"] and of not in tuned
             ]
             written = "" if row is None else number(row["total_loss"])
-            best_here = row is not None and learner not in told and row["total_loss"] == min(others)
+            best_here = row is not None and learner not in tuned and row["total_loss"] == min(others)
             cells.append(f"**{written}**" if best_here else written)
-        lines.append([f"{learner}, best rate in hindsight" if learner in told else learner, *cells])
+        lines.append([f"{learner}, best rate in hindsight" if learner in tuned else learner, *cells])
     return table(["total loss", *(stream["stream"] for stream in found)], lines)
 
 
@@ -237,10 +234,13 @@ def speeds() -> str:
     (unit,) = (row for row in found if row["method"] == "adagrad")
     kinds = ("microseconds_by_hand", "microseconds_compiled")
     lines = [
-        [f"{row['method']} ({row['rounds']:,} rounds)", *(number(row[kind] / unit[kind]) for kind in kinds)]
+        [
+            row["method"] if row["rounds"] == unit["rounds"] else f"{row['method']}, {row['rounds']:,} rounds",
+            *(number(row[kind] / unit[kind]) for kind in kinds),
+        ]
         for row in sorted(found, key=lambda row: row["microseconds_compiled"])
     ]
-    return table(["time of a round, Adagrad's = 1", "by hand", "compiled"], lines)
+    return table([f"time of a round, {unit['rounds']:,} rounds, Adagrad's = 1", "by hand", "compiled"], lines)
 
 
 def scaling() -> str:
@@ -259,22 +259,19 @@ def scaling() -> str:
     return table(head, lines)
 
 
-def regret_growth(family: str, inside: str, lengths: Sequence[int]) -> str:
-    """Worst regret on intervals of one family of streams of Table 1, and the power with which it grows."""
-    found = load("table1")
-    labels = {row["method"]: row["label"] for row in found["methods"]}
-    (streams,) = (one for one in found["families"] if one["family"] == family)
-    (grid,) = (one for one in streams["intervals"] if one["inside"] == inside)
-    with_change = any(row["intervals"][0]["exponent_in_T"] is not None for row in streams["results"])
+def regret_growth(stream: str, inside: str, lengths: Sequence[int]) -> str:
+    """Worst regret on intervals of a stream of Table 1, and the power with which it grows."""
+    (found,) = (one for one in load("table1")["streams"] if one["stream"] == f"table1-{stream}")
+    (grid,) = (one for one in found["bounds"]["intervals"] if one["inside"] == inside)
+    with_change = any(row["intervals"][0]["exponent_in_T"] is not None for row in found["learners"])
     lines = []
-    by_method = {row["method"]: row for row in sorted(streams["results"], key=lambda row: row["scale"] == "known")}
-    for row in by_method.values():  # with the scale given, where the method can be given it
+    for row in found["learners"]:
         (part,) = (one for one in row["intervals"] if one["inside"] == inside)
         cells = [number(part["worst_regret"][grid["lengths"].index(length)]) for length in lengths]
         cells.append(number(part["exponent"]))
         if with_change:
             cells.append(number(part["exponent_in_T"]))
-        lines.append((part["worst_regret"][grid["lengths"].index(lengths[-1])], [labels[row["method"]], *cells]))
+        lines.append((part["worst_regret"][grid["lengths"].index(lengths[-1])], [row["label"], *cells]))
     head = ["worst regret", *(f"{length:,} rounds" for length in lengths), "power of the length"]
     head += ["after a change, power of T"] * with_change
     return table(head, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
@@ -325,9 +322,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "imagenette": lambda: study_table("imagenette"),
     "sst2": lambda: study_table("sst2"),
     "digits": lambda: study_table("digits"),
+    "digits_sweep": lambda: study_table("digits_sweep"),
     "digits_offline": lambda: study_table("digits_offline"),
     "recovery": recovery,
-    "play": lambda: streams("play"),
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
     **beside("claims").TABLES,

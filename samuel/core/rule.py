@@ -7,6 +7,7 @@ Each step takes a few dot products from the drop-in and returns scalars:
     d             = direction of the base for the gradient times moves.gradient
     parameters   += slide * s + along * d + back * l                         one pass, with the next three lines
     s, l          = keep * s + enter * d, lag * (keep * l + enter * d)       both 0 where moves.restart
+                                                                             lag is 1 where the gradient is left out
     parameters   -= weight decay (in `keep`)
     average      += pace * (parameters - average)
 

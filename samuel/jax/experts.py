@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from samuel.core import Anytime, Chosen, Cover, Full, combine
+from samuel.core import round as core_round
 from samuel.core import weights as mw
-from samuel.core.arrays import where_needed
 from samuel.core.feedback import reference_loss
 from samuel.core.options import one_of, refuse_blind_sampling
 from samuel.jax.placement import Placement, placed
@@ -68,6 +68,8 @@ class ExpertsState(NamedTuple):
     """The row of the expert drawn; of the heaviest one with combine="average"."""
     key: jax.Array
     """The random key that everything random follows from, together with the round."""
+    recent: jax.Array
+    """The largest gain since the bound on gains was last looked at."""
 
 
 class ExpertsInfo(NamedTuple):
@@ -279,9 +281,7 @@ class Experts:
         own = model_state if self.feedback == "full" else None
         rows = jnp.arange(self.placement.rows(self.count))
         members = jax.vmap(lambda row: self.recipe.newborn(params, own, self._hyper_of(row)))(rows)
-        prior = jnp.asarray(self.prior, dtype=float)
-        weights = mw.begin(prior, self.slots, self.Q, bound=self.bound)
-        weights = mw.restart(weights, self.cover.starts(0, self.slots), prior)
+        weights = core_round.begin(self._rules(float), self.slots, self.Q)
         p = mw.shares(weights)
         common = ExpertsState(
             round=jnp.zeros((), jnp.int32),
@@ -291,6 +291,7 @@ class Experts:
             p=p,
             chosen=self._place(p, self._chance(key, 0, p)),
             key=key,
+            recent=jnp.zeros_like(weights.bound),
         )
         return members, common
 
@@ -305,12 +306,9 @@ class Experts:
         rates = self._rates_now(state.round)
         members, losses, decision, seen = self._learn(rows, members, state, rates, batch)
         gains, rounding = self._gains(seen.loss, losses, state.p)
-        weights, judged = mw.judge(state.weights, gains, rounding)
-        after = state._replace(round=state.round + 1, weights=weights, decision=decision)
-        chance = self._chance(state.key, after.round, state.p)
-        after = self._decide(rows, members, after, chance)
-        starts = jnp.asarray(self.cover.starts(after.round, self.slots))
-        members, after = self._turn(rows, members, after, judged.largest, starts, chance)
+        after, judged = core_round.judge(state._replace(members=members, decision=decision), gains, rounding)
+        copies = _Copies(self, rows, self._chance(state.key, after.round, state.p))
+        after = core_round.finish(after, judged.largest, self._rules(state.p.dtype), copies)
 
         mean_rate = jnp.sum(state.p * rates)
         info = ExpertsInfo(
@@ -319,11 +317,16 @@ class Experts:
             p=state.p,
             chosen=state.chosen,
             learning_rate=mean_rate if self.combine == "average" else rates.ravel()[state.chosen],
-            restarted=starts,
+            restarted=jnp.asarray(self.cover.starts(after.round, self.slots)),
             healthy=judged.healthy,
             aux=seen.aux,
         )
-        return members, after, info
+        return after.members, after._replace(members=_ELSEWHERE), info
+
+    def _rules(self, dtype: Any) -> core_round.Rules:
+        """The rules of a round, with the prior in a dtype."""
+        prior = jnp.asarray(self.prior, dtype)
+        return core_round.Rules(self.cover, prior, self.newborns == "inherit", self.bound)
 
     def _check(self, members: Member, state: ExpertsState, batch: Tree) -> None:
         one = shape_of_row(members)
@@ -384,13 +387,13 @@ class Experts:
             gains = jnp.where(jnp.isfinite(gains), jnp.clip(gains, -self.bound, self.bound), gains)
         return gains, feedback.rounding(None)
 
-    def _decide(self, rows: jax.Array, members: Member, state: ExpertsState, chance: jax.Array) -> ExpertsState:
+    def _decide(self, rows: jax.Array, state: ExpertsState, chance: jax.Array) -> ExpertsState:
         p = mw.shares(state.weights)
         state = state._replace(p=p, chosen=self._place(p, chance))
         if not self._keeps_decision:
             return state
         assert state.decision is not None, "this engine keeps the decision"
-        whole = Decision(members.params, members.model_state)
+        whole = Decision(state.members.params, state.members.model_state)
         if self.combine == "average":
             combined = self.placement.mean(whole, self._of_rows(p, rows), state.chosen, rows)
         else:
@@ -399,49 +402,24 @@ class Experts:
             combined = combined._replace(model_state=state.decision.model_state)
         return state._replace(decision=combined)
 
-    def _turn(
-        self,
-        rows: jax.Array,
-        members: Member,
-        state: ExpertsState,
-        largest: jax.Array,
-        starts: jax.Array,
-        chance: jax.Array,
-    ) -> tuple[Member, ExpertsState]:
-        """What few rounds need: leave out diverged experts, widen the scale, restart slots; then decide again."""
+    def _diverged(self, rows: jax.Array, state: ExpertsState) -> jax.Array:
+        """Whether the decision, or with newborns="inherit" what newborns would be made of, may not be finite."""
         if state.decision is None:
-            whole = Decision(members.params, members.model_state)
+            whole = Decision(state.members.params, state.members.model_state)
             diverged = ~self.placement.usable(whole, state.chosen, rows)
         else:
             diverged = ~usable(state.decision)
-        too_large, due = largest > state.weights.bound, starts.any()
-        if self.newborns == "inherit":  # then every expert of a slot enters the newborns, not the decision's alone
-            diverged = diverged | due
-        prior = jnp.asarray(self.prior, state.p.dtype)
+        if self.newborns == "inherit":  # every expert of a slot enters its newborns
+            diverged = diverged | self.cover.starts(state.round, self.slots).any()
+        return diverged
 
-        def turn(carry: tuple[Member, ExpertsState]) -> tuple[Member, ExpertsState]:
-            members, state = carry
-            state = only_if(diverged, lambda state: self._mended(rows, members, state, chance), state)
-            weights = where_needed(too_large, lambda weights: mw.widen(weights, largest, prior), state.weights)
-            state = state._replace(weights=weights)
-            with jax.named_scope("restart"):
-                restart = partial(self._restarted, rows, starts)
-                members, state = only_if(due, lambda carry: restart(*carry), (members, state))
-            return members, self._decide(rows, members, state, chance)
+    def _finite(self, rows: jax.Array, state: ExpertsState) -> jax.Array:
+        """Which experts have finite numbers only, shape `(slots, candidates)`."""
+        finite = jax.vmap(usable)(Decision(state.members.params, state.members.model_state))
+        return self.placement.gather(finite)[: self.count].reshape(state.p.shape)
 
-        return only_if(diverged | too_large | due, turn, (members, state))
-
-    def _mended(self, rows: jax.Array, members: Member, state: ExpertsState, chance: jax.Array) -> ExpertsState:
-        """The decision made again, without the experts that have diverged."""
-        finite = jax.vmap(usable)(Decision(members.params, members.model_state))
-        finite = self.placement.gather(finite)[: self.count].reshape(state.p.shape)
-        return self._decide(rows, members, state._replace(weights=mw.remove(state.weights, finite)), chance)
-
-    def _restarted(
-        self, rows: jax.Array, starts: jax.Array, members: Member, state: ExpertsState
-    ) -> tuple[Member, ExpertsState]:
-        """The experts of the marked slots started anew."""
-        inherit = self.newborns == "inherit"
+    def _reborn(self, rows: jax.Array, starts: jax.Array, state: ExpertsState) -> ExpertsState:
+        """The state with newborns in the marked slots."""
 
         def fill(slots: jax.Array, origin: Decision, members: Member) -> Member:
             marked = self._of_rows(jnp.broadcast_to(slots[:, None], state.p.shape), rows)
@@ -454,14 +432,14 @@ class Experts:
 
         def fill_from_own_mean(slot: jax.Array, members: Member) -> Member:
             this = jnp.arange(self.slots) == slot
-            own = jnp.where(this[:, None], p, 0.0)
+            own = jnp.where(this[:, None], share, 0.0)
             whole = Decision(members.params, members.model_state)
-            origin = self.placement.mean(whole, self._of_rows(own / own.sum(), rows), jnp.argmax(own), rows)
+            origin = self.placement.mean(whole, self._of_rows(own, rows), jnp.argmax(own), rows)
             return fill(this, origin, members)
 
-        # A slot that was closed, or has lost all its experts, has nothing to hand on.
-        p = mw.shares(state.weights)
-        heirs = starts & (p.sum(1) > 0) if inherit else jnp.zeros_like(starts)
+        members, inherit = state.members, self.newborns == "inherit"
+        share, has = core_round.bequests(state.weights)
+        heirs = starts & has if inherit else jnp.zeros_like(starts)
         origin = self._chosen(rows, members, state) if state.decision is None else state.decision
         members = fill(starts & ~heirs, origin, members)
         if inherit:
@@ -470,8 +448,7 @@ class Experts:
                 return only_if(heirs[slot], partial(fill_from_own_mean, slot), members)
 
             members = jax.lax.fori_loop(0, self.slots, refill, members)
-        prior = jnp.asarray(self.prior, state.p.dtype)
-        return members, state._replace(weights=mw.restart(state.weights, starts, prior, inherit))
+        return state._replace(members=members)
 
     def _place(self, p: jax.Array, chance: jax.Array) -> jax.Array:
         """The row of the expert to use: drawn, or the heaviest."""
@@ -501,6 +478,30 @@ class Experts:
     def _hyper_of(self, rows: jax.Array) -> dict[str, jax.Array]:
         columns = {name: jnp.asarray(column, dtype=float) for name, column in self._hyper.items()}
         return {name: column[rows % len(self.prior)] for name, column in columns.items()}
+
+
+class _Copies(NamedTuple):
+    """Experts that are copies of a network; see `samuel.core.round.Population`."""
+
+    engine: Experts
+    rows: jax.Array
+    chance: jax.Array
+
+    def decided(self, state: ExpertsState) -> ExpertsState:
+        return self.engine._decide(self.rows, state, self.chance)
+
+    def diverged(self, state: ExpertsState) -> jax.Array:
+        return self.engine._diverged(self.rows, state)
+
+    def sifted(self, state: ExpertsState) -> tuple[ExpertsState, jax.Array]:
+        return state, self.engine._finite(self.rows, state)
+
+    def reborn(self, state: ExpertsState, starts: jax.Array) -> ExpertsState:
+        with jax.named_scope("restart"):
+            return self.engine._reborn(self.rows, starts, state)
+
+    def when(self, needed: jax.Array, change: Callable[[Any], Any], state: Any) -> Any:
+        return only_if(needed, change, state)
 
 
 def _slots(cover: Any, rounds: Any) -> int:

@@ -406,6 +406,10 @@ def _is_masked(node: Any) -> bool:
     return isinstance(node, optax.MaskedNode)
 
 
+def _is_left_out(node: Any) -> bool:
+    return node is None or _is_masked(node)
+
+
 def _wide(leaf: Any) -> jax.Array:
     leaf = jnp.asarray(leaf)
     return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
@@ -429,18 +433,18 @@ def _zeros_beside(leaf: jax.Array, dtype: Any = None) -> jax.Array:
 
 def _placed_like(params: Any, state: Any) -> Any:
     """The base's state with what is like the parameters placed where they are, also in a compiled `init`."""
-    structure = jax.tree.structure(params, is_leaf=_is_masked)
+    structure = jax.tree.structure(params, is_leaf=_is_left_out)
 
-    def is_like(node: Any) -> bool:  # also where a part of the parameters is masked
-        return jax.tree.structure(node, is_leaf=_is_masked) == structure
+    def is_like(node: Any) -> bool:  # also where it leaves a part of the parameters out
+        return jax.tree.structure(node, is_leaf=_is_left_out) == structure
 
     def placed(node: Any) -> Any:
         if not is_like(node) or not all(map(is_traced, jax.tree.leaves(node))):
             return node  # not compiled: optax has placed it already
-        return jax.tree.map(beside, node, params, is_leaf=_is_masked)
+        return jax.tree.map(beside, node, params, is_leaf=_is_left_out)
 
     def beside(leaf: Any, p: Any) -> Any:
-        if _is_masked(leaf) or p.shape != leaf.shape:
+        if _is_left_out(leaf) or p.shape != leaf.shape:
             return leaf
         return jnp.where(False, p.astype(leaf.dtype), leaf)
 

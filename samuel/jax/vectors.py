@@ -68,8 +68,8 @@ def step(
     shrink = (keep - 1).astype(p.dtype)
     wide_s, wide_lag = s.astype(p.dtype), lag.astype(p.dtype)
     change = shrink * p + slide * wide_s + along * d + back * wide_lag
-    keep = keep.astype(p.dtype)
-    restart = moves.restart
+    keep, restart = keep.astype(p.dtype), moves.restart
+    memory = jnp.where(moves.gradient > 0, memory, 1.0)  # a step that is left out does not count
     new_s = jnp.where(restart, 0, keep * wide_s + enter * d)
     new_lag = jnp.where(restart, 0, memory * (keep * wide_lag + enter * d))
     return change, narrowed(new_s, s.dtype, round), narrowed(new_lag, lag.dtype, round)

@@ -22,6 +22,8 @@ from samuel.core.roles import Role
 Number = Any
 """A number of Python's, or one that a device has."""
 Tensors = list[Tensor]
+foreach: Any = torch
+"""Torch's operations on lists, which it does not export by name."""
 
 NAMED: dict[str, dict[str, Any]] = {
     "muon": {"momentum": 0.95, "betas": (0.9, 0.999), "eps": 1e-8},
@@ -42,7 +44,7 @@ def scale_(tensors: Tensors, factor: Number) -> None:
     (None, [0.5, 0.5])
     """
     if isinstance(factor, Tensor) or factor != 1:
-        torch._foreach_mul_(tensors, factor)
+        foreach._foreach_mul_(tensors, factor)
 
 
 def add_(tensors: Tensors, others: Tensors, factor: Number) -> None:
@@ -53,9 +55,9 @@ def add_(tensors: Tensors, others: Tensors, factor: Number) -> None:
     (None, [3.0, 3.0])
     """
     if isinstance(factor, Tensor):
-        torch._foreach_addcmul_(tensors, others, [factor] * len(tensors))
+        foreach._foreach_addcmul_(tensors, others, [factor] * len(tensors))
     elif factor != 0:
-        torch._foreach_add_(tensors, others, alpha=factor)
+        foreach._foreach_add_(tensors, others, alpha=factor)
 
 
 @dataclass
@@ -145,7 +147,7 @@ def _moved(slopes: Slopes, name: str, beta: float) -> Tensors:
 
 def _ahead(slopes: Slopes, name: str, beta: float) -> Tensors:
     """The mean of the gradients as it will be if the next is like the last (Nesterov), free of its start at 0."""
-    ahead = list(torch._foreach_mul(_moved(slopes, name, beta), beta / _unbiased(beta, slopes.count + 1)))
+    ahead = list(foreach._foreach_mul(_moved(slopes, name, beta), beta / _unbiased(beta, slopes.count + 1)))
     add_(ahead, slopes.gradients, (1 - beta) / _unbiased(beta, slopes.count))
     return ahead
 
@@ -156,18 +158,18 @@ def _adam(slopes: Slopes, nesterov: bool) -> Tensors:
     squares, g = slopes.vectors["exp_avg_sq"], slopes.gradients
     scale_(squares, 1 - slopes.new * (1 - b2 * (1 - slopes.fresh)))
     if isinstance(slopes.new, Tensor):
-        add_(squares, list(torch._foreach_mul(g, g)), (1 - b2) * slopes.new)
+        add_(squares, list(foreach._foreach_mul(g, g)), (1 - b2) * slopes.new)
     else:
-        torch._foreach_addcmul_(squares, g, g, value=1 - b2)
-    roots = list(torch._foreach_sqrt(squares))
+        foreach._foreach_addcmul_(squares, g, g, value=1 - b2)
+    roots = list(foreach._foreach_sqrt(squares))
     scale_(roots, _unbiased(b2, slopes.count) ** -0.5)
-    torch._foreach_add_(roots, eps)
+    foreach._foreach_add_(roots, eps)
     if nesterov:
         means = _ahead(slopes, "exp_avg", b1)
-        torch._foreach_div_(means, roots)
+        foreach._foreach_div_(means, roots)
         return means
     scale_(roots, _unbiased(b1, slopes.count))
-    return list(torch._foreach_div(_moved(slopes, "exp_avg", b1), roots))
+    return list(foreach._foreach_div(_moved(slopes, "exp_avg", b1), roots))
 
 
 def _unbiased(beta: float, count: Number) -> Number:
@@ -218,7 +220,8 @@ class Foreign:
 
     def check(self, options: dict[str, Any]) -> None:
         """An error for options of a parameter group that cannot work."""
-        self.make([{"params": [torch.nn.Parameter(torch.zeros(2, 2))], **self.options_of(options), **self.fixed}])
+        make: Any = self.make
+        make([{"params": [torch.nn.Parameter(torch.zeros(2, 2))], **self.options_of(options), **self.fixed}])
 
     def options_of(self, group: dict[str, Any]) -> dict[str, Any]:
         """Its options as a parameter group has them."""
@@ -234,7 +237,8 @@ class Foreign:
             settings.setdefault("weight_decay", 0.0)
         if "capturable" in accepted and all(point.device.type == "cuda" for point in points):
             settings.setdefault("capturable", True)
-        optimizer = self.make(list(points), **settings)
+        make: Any = self.make
+        optimizer = make(list(points), **settings)
         # The warning that a step was not captured is not for users.
         optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
         return optimizer

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from samuel.core.roles import Role
 from samuel.core.rule import Moves, Rule, RuleState
-from samuel.torch.bases import Base, Foreign, Named, Number, Slopes, Tensors, add_, scale_, step_unseen
+from samuel.torch.bases import Base, Foreign, Named, Number, Slopes, Tensors, add_, foreach, scale_, step_unseen
 from samuel.torch.local import placed, raw, sharding, wide_dtype
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Bucket:
         wide = wide_dtype(self.params[0])
         found = [raw(p.grad) for p in self.params]
         found = found if found[0].dtype == wide else [g.to(wide) for g in found]
-        return found if sign > 0 else list(torch._foreach_neg(found))
+        return found if sign > 0 else list(foreach._foreach_neg(found))
 
 
 class Engine:
@@ -356,7 +356,8 @@ class Engine:
         if steps:
             scale_(steps, lr.to(steps[0].device) if isinstance(lr, Tensor) else lr)
             add_(points, steps, along)
-        goes_on, lag = 1 - moves.restart, self.rule.search.lag
+        goes_on, memory = 1 - moves.restart, self.rule.search.lag
+        lag = 1 - new * (1 - memory)  # a gradient that is left out changes nothing
         for vectors, factor in ((sums, goes_on), (lags, goes_on * lag)):
             scale_(vectors, factor * keep)
             if steps:
@@ -365,7 +366,7 @@ class Engine:
             _approach(averages, points, moves.pace)
         for narrow, computed in zip((bucket.sums, bucket.lags, bucket.averages), (sums, lags, averages), strict=True):
             if narrow and narrow[0] is not computed[0]:
-                torch._foreach_copy_(narrow, computed)
+                foreach._foreach_copy_(narrow, computed)
         if bucket.roundings:
             for p, r, point in zip(bucket.params, bucket.roundings, points, strict=True):
                 raw(p).copy_(point)
@@ -387,7 +388,7 @@ class Engine:
         if isinstance(new, Tensor):  # a factor of 0 would leave what is not finite
             slopes = [torch.where(new > 0, g * scale.to(g.dtype), 0.0) for g in slopes]
         elif scale != 1:
-            slopes = list(torch._foreach_mul(slopes, scale))
+            slopes = list(foreach._foreach_mul(slopes, scale))
         if bucket.base is not None:
             return self._directions_of_a_class(bucket, group, slopes)
         assert isinstance(self.base, Named)
@@ -407,7 +408,7 @@ class Engine:
         step_unseen(bucket.base)
         for point in bucket.points:
             point.grad = None
-        return list(torch._foreach_sub(before, bucket.points))
+        return list(foreach._foreach_sub(before, bucket.points))
 
 
 def _key(trained: list[Tensors], stopped: list[bool], state: Any) -> Any:
@@ -452,7 +453,7 @@ def _approach(means: Tensors, points: Tensors, pace: Number) -> None:
         for mean, point in zip(means, points, strict=True):
             mean.lerp_(point, pace.to(mean.dtype))
     elif pace != 0:
-        torch._foreach_lerp_(means, points, pace)
+        foreach._foreach_lerp_(means, points, pace)
 
 
 def _as_wide(name: str, value: Any, wide: torch.dtype) -> Any:

@@ -137,8 +137,7 @@ class Samuel(Optimizer):
         }  # fmt: skip
         self._check(defaults)
         groups = _as_groups(params)
-        split = [part for group in groups for part in [group]] if not groups else self._split(groups, defaults)
-        super().__init__(split, defaults)
+        super().__init__(self._split(groups), defaults)
         self._warn_of_guesses()
         self._warn_of_small(defaults["lr"])
 
@@ -329,7 +328,7 @@ class Samuel(Optimizer):
         if "_roles" in param_group:
             parts = [param_group]
         else:
-            parts = self._split([dict(param_group)], self.defaults)
+            parts = self._split([self._with_names(param_group)])
         count = len(self.param_groups)
         try:
             for part in parts:
@@ -340,7 +339,17 @@ class Samuel(Optimizer):
             del self.param_groups[count:]
             raise
 
-    def _split(self, groups: list[dict[str, Any]], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _with_names(self, group: dict[str, Any]) -> dict[str, Any]:
+        """A group whose parameters have names where the others have."""
+        params = group["params"]
+        named = any("param_names" in other for other in self.param_groups)
+        if not named or isinstance(params, set):
+            return dict(group)
+        params = [params] if isinstance(params, Tensor) else list(params)
+        count = len(self._names)
+        return {**group, "params": [p if isinstance(p, tuple) else (str(count + i), p) for i, p in enumerate(params)]}
+
+    def _split(self, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """One group for each role in a group, with the roles of its parameters beside them."""
         for group in groups:
             params = group["params"]
@@ -458,8 +467,8 @@ class Samuel(Optimizer):
         began = [p for p in params if SUM in self.state.get(p, {})]
         if "rule" in saved:
             device = raw(began[0]).device if began else torch.device("cpu")
-            self._engine.numbers = _renamed(self._numbers(), saved["rule"], device)
-            self._calls = int(self._engine.numbers.round)
+            numbers = _renamed(self._numbers(), saved["rule"], device)
+            self._engine.numbers, self._calls = numbers, int(numbers.round)
         self._statistics = None
         if self._rule.average:
             self._statistics = BatchStatistics(self._model, saved.get("statistics", {}))

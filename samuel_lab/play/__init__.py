@@ -1,13 +1,15 @@
-"""Learners that play streams: what `samuel play` and `samuel table1` do.
+"""Online learners on streams of losses: `samuel play`.
 
-cast         who can take part, by name
-arenas       which streams can be played, by name, and tables of numbers
-plan         what to play, checked
-contest      playing and measuring: gives plain records, no drawing
-measuring    measurements on the record of a run
-records      what is kept of a contest, and its form for machines
-workers      several streams at the same time, in processes
-figures      the figures of a contest, each with words that say what it shows
-page         one self-contained HTML page, made from the records alone
-table1       the paper's Table 1 as an experiment
+cast         learners by name
+arenas       streams by name, and tables of data
+streams      the streams of the paper's Table 1
+plan         what to play, validated
+contest      plays and measures; returns plain records
+measuring    measurements on the trace of a run
+records      results of a contest, and their JSON
+workers      several streams in parallel, in processes
+figures      figures of a contest, with captions
+page         one self-contained HTML page, made from the records
+bounds       regret beside the bounds of the paper's Table 1
+bounds_page  its tables, sentences and figures
 """

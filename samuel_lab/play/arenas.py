@@ -1,9 +1,10 @@
-"""What can be played, by name: streams, where decisions lie, and who plays there unless told otherwise."""
+"""Arenas by name: a stream, the domain of decisions, and the default learners."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,12 +21,14 @@ from samuel.online.streams import (
     Storms,
 )
 from samuel.online.streams.encode import Encoded, Missing, Task
+from samuel_lab.play.bounds import ROWS, Comparison
+from samuel_lab.play.streams import OneLoud, Ripples
 
 if TYPE_CHECKING:
     from samuel_lab.play.plan import Plan
 
 ONE_DIMENSION = ("two-valleys", "quantile")
-"""Streams that have one dimension, whatever was asked for."""
+"""Streams with a fixed dimension of one."""
 DEFAULT_STREAMS = ("two-valleys", "drift")
 
 RIVALS = ("aflh", "saol", "cbce", "sacs", "parameter-free")
@@ -33,20 +36,21 @@ RIVALS = ("aflh", "saol", "cbce", "sacs", "parameter-free")
 
 @dataclass(frozen=True)
 class Arena:
-    """A stream to play on.
+    """A stream with its domain and default learners.
 
     Attributes:
         name: what it is called on the command line.
         label: what it is called on the page.
-        about: what it is, in a sentence or two.
-        domain: where decisions lie.
-        rounds: how many are played.
-        steady: for about so many rounds the same point stays good; growth exponents are fitted up to there.
+        about: description in a sentence or two.
+        domain: of the decisions.
+        rounds: length of the run.
+        steady: number of rounds for which about the same point stays optimal; growth exponents are fitted up to it.
         learners: names of the learners that play by default.
-        stream: makes the stream with a seed.
-        changes: the rounds in which the stream changes, round 0 first; () where that is not known.
-        seeded: whether another seed makes another stream.
+        stream: makes the stream of a seed.
+        changes: the rounds in which the stream changes, round 0 first; () if unknown.
+        seeded: whether the stream depends on the seed.
         grows: whether the contest is repeated for several lengths of the run.
+        comparison: which bounds the stream sets apart, for those of the paper's Table 1.
     """
 
     name: str
@@ -60,27 +64,28 @@ class Arena:
     changes: tuple[int, ...] = ()
     seeded: bool = True
     grows: bool = False
+    comparison: Comparison | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table to play on, row by row: a CSV file, or a data set that comes with river.
+    """A table to play row by row: a CSV file, or a data set of river.
 
     Attributes:
         kind: "csv" or "river".
         source: the file, or the name of the data set.
         target: the column to forecast, in a file.
-        task: "regression", "classification" or "quantile"; None for what a data set of river is made for.
-        level: which quantile.
-        columns: columns to learn from; None for all.
-        drop: columns to leave out.
-        missing: what to do about missing values.
-        rounds: how many rows to play, the first ones; None for all.
-        radius: decisions lie in a ball of this radius; None for 10 (classification) or 5.
-        separator: what stands between the cells of a file.
-        decimal: what stands before the decimals of its numbers.
-        most_features: refuse a table that makes more features than this.
-        scale: bring columns to mean 0 and deviation 1 by the rows before.
+        task: "regression", "classification" or "quantile"; None for that of a data set of river.
+        level: the quantile.
+        columns: columns to use as features; None for all.
+        drop: columns to drop.
+        missing: treatment of missing values.
+        rounds: number of rows to play; None for all.
+        radius: of the ball of decisions; None for 10 (classification) or 5.
+        separator: between the cells of a file.
+        decimal: decimal mark.
+        most_features: maximum number of features.
+        scale: whether to standardise columns by the rows before.
     """
 
     kind: Literal["csv", "river"]
@@ -100,12 +105,12 @@ class Table:
 
     @property
     def name(self) -> str:
-        """What it is called among streams."""
+        """Its name among streams."""
         return "csv" if self.kind == "csv" else f"river-{self.source}"
 
     @property
     def words(self) -> list[str]:
-        """What was typed on the command line for it."""
+        """Its options on the command line."""
         found = [f"--csv {_quoted(self.source)}" if self.kind == "csv" else f"--river {_quoted(self.source)}"]
         found += [f"--target {_quoted(self.target)}"] if self.target else []
         found += [f"--task {self.task}"] if self.task else []
@@ -122,15 +127,15 @@ class Table:
 
 
 FEWEST_TABLE_ROUNDS = 64
-"""Rounds below which there is nothing to see on intervals."""
+"""Minimum number of rounds for statistics of intervals."""
 
 
 @lru_cache(maxsize=4)
 def opened(table: Table) -> Encoded:
-    """The stream of a table; read once, however often it is asked for.
+    """The stream of a table, cached.
 
     Raises:
-        FileNotFoundError: if there is no such file.
+        FileNotFoundError: if the file is missing.
         ValueError: if it cannot be used.
     """
     options: dict[str, Any] = {"level": table.level, "columns": table.columns, "drop": table.drop}
@@ -182,7 +187,7 @@ def _what(stream: Encoded) -> str:
 
 
 def _encoded(stream: Encoded) -> str:
-    """What became of the columns, in sentences."""
+    """A description of the encoding of columns."""
     by_kind: dict[str, list[str]] = {"number": [], "words": [], "left out": []}
     for name, how in stream.encodings.items():
         kind = next((kind for kind in by_kind if how.startswith(kind)), None)
@@ -204,7 +209,7 @@ def _eighth(plan: Plan) -> int:
 
 
 def _uneven(plan: Plan) -> int:
-    """About an eighth of the run, but no power of two: changes should not fall where blocks begin."""
+    """About an eighth of the run, but not a power of two, so that changes do not coincide with starts of blocks."""
     return max(1, plan.rounds * 3 // 25)
 
 
@@ -258,6 +263,23 @@ def _regression(drift: Literal["abrupt", "gradual", "recurring"]) -> Callable[[P
         )
 
     return arena
+
+
+def _outliers(plan: Plan) -> Arena:
+    period = _uneven(plan)
+    return Arena(
+        "outliers",
+        "Regression with outliers",
+        "Linear regression; one round in 500 is an outlier, whose features and target are 10 times as large, so that "
+        "loss and gradient are 100 times. Coefficients, a vector of norm 1, are new in every 3/25 of the run. "
+        "Decisions lie in a ball of radius 2.",
+        Ball(2.0),
+        plan.rounds,
+        period,
+        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        lambda seed: DriftingRegression(plan.dim, period=period, seed=seed, outliers=0.002),
+        _every(period, plan),
+    )
 
 
 def _classification(drift: Literal["abrupt", "gradual", "recurring"]) -> Callable[[Plan], Arena]:
@@ -360,11 +382,84 @@ def _storms(plan: Plan) -> Arena:
     )
 
 
+def _part(plan: Plan, thousandths: int) -> int:
+    """A part of a run. Of 8192 rounds they are 532, 1040 and 1499: no block of a geometric cover starts with them."""
+    return max(8, plan.rounds * thousandths // 1000)
+
+
+def _table1_changes(plan: Plan) -> Arena:
+    length = _part(plan, 65)
+    return _compared(
+        plan,
+        "table1-changes",
+        "Table 1: changes",
+        "Gradients of norm 1, each coordinate with a preferred sign that it takes 9 times in 10; all of them are drawn "
+        "anew after about every 15th of the run. Decisions lie in a ball of radius 1. It sets √T apart from √|I|: all "
+        "gradients have the same norm, so the bounds of the later rows agree with √|I|, and after a change late in the "
+        "run a bound of √T allows for many more rounds of the old ways than √|I| does.",
+        Ball(1.0),
+        lambda seed: Storms(plan.dim, length, length, scale=1.0, preference=0.8, seed=seed),
+        Comparison((("stretch", length),), 1.0, ("horizon",), ("length", "norms", "squares", "coordinates", "matrix")),
+    )
+
+
+def _table1_storms(plan: Plan) -> Arena:
+    calm, storm = _part(plan, 183), _part(plan, 65)
+    return _compared(
+        plan,
+        "table1-storms",
+        "Table 1: calm and storms",
+        "Gradients of norm 0.1 for three quarters of the time and of norm 1 for the rest, four turns of both. A pull "
+        "that lasts for a stretch lies under a ripple that turns round after every round: to answer it is to lose, and "
+        "only experts with a long memory do not. Decisions lie in a ball of radius 1. It sets √|I| apart from √Σ|g|²: "
+        "in the calm the first is ten times the second, and weights whose steps are made for gradients of norm 1 "
+        "hardly move there.",
+        Ball(1.0),
+        lambda seed: Ripples(max(2, plan.dim), calm, storm, seed=seed),
+        Comparison((("calm", calm), ("storm", storm)), 1.0, ("length",), ("squares", "coordinates", "matrix")),
+    )
+
+
+def _table1_sparse(plan: Plan) -> Arena:
+    dim, period = 2 * plan.dim, _part(plan, 127)
+    # In a period all quiet coordinates together pull about sqrt(2 dim) times as much as the loud one does by chance.
+    example = OneLoud(dim, period, quiet=math.sqrt(2 / (dim * period)))
+    return _compared(
+        plan,
+        "table1-sparse",
+        "Table 1: sparse and badly scaled",
+        "One loud coordinate of random signs, and quiet ones that are there one time in ten and always pull the same "
+        "way, until their signs are drawn anew after about every eighth of the run. Decisions lie in a box from −1 to "
+        "1. It sets D₂ √Σ|g|² apart from Σᵢ Dᵢ |gᵢ|₂: on a box in d dimensions D₂ is √d Dᵢ, while the sum over the "
+        "coordinates is not much more than the loud one's part.",
+        Box(-1.0, 1.0),
+        lambda seed: replace(example, seed=seed),
+        Comparison((("stretch", period),), example.longest, ("squares",), ("coordinates",)),
+    )
+
+
+def _compared(
+    plan: Plan,
+    name: str,
+    label: str,
+    about: str,
+    domain: Domain,
+    stream: Callable[[int], Stream],
+    comparison: Comparison,
+) -> Arena:
+    """An arena of Table 1, where its rows play; full matrices on balls only, where their projections are cheap."""
+    learners = tuple(row for row in ROWS if isinstance(domain, Ball) or row != "samuel-full-matrix")
+    starts = tuple(part.first for part in comparison.stretches(plan.rounds))
+    steady = comparison.turn[0][1]
+    return Arena(name, label, about, domain, plan.rounds, steady, learners, stream, starts, comparison=comparison)
+
+
 STREAMS: dict[str, Callable[[Plan], Arena]] = {
     "two-valleys": _two_valleys,
     "drift": _regression("abrupt"),
     "drift-gradual": _regression("gradual"),
     "drift-recurring": _regression("recurring"),
+    "outliers": _outliers,
     "classes": _classification("abrupt"),
     "classes-gradual": _classification("gradual"),
     "classes-recurring": _classification("recurring"),
@@ -373,8 +468,17 @@ STREAMS: dict[str, Callable[[Plan], Arena]] = {
     "quantile": _quantile,
     "adversary": _adversary,
     "storms": _storms,
+    "table1-changes": _table1_changes,
+    "table1-storms": _table1_storms,
+    "table1-sparse": _table1_sparse,
 }
-"""What can be played, by name: makes the arena of a plan."""
+"""Arenas by name, as functions of a plan."""
+
+
+TABLE1 = tuple(name for name in STREAMS if name.startswith("table1-"))
+"""The streams of the paper's Table 1, made to set its rows apart."""
+ALL = tuple(name for name in STREAMS if name not in TABLE1)
+"""What `samuel play --all` plays."""
 
 
 def arenas(plan: Plan) -> tuple[Arena, ...]:

@@ -1,4 +1,4 @@
-"""Who can take part in a contest, by name, and how each is made."""
+"""Learners of a contest by name, and how each is constructed."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from samuel.online import (
     ParameterFree,
     RMSprop,
     Samuel,
+    ScaleFreeOGD,
     Single,
     Sword,
 )
@@ -39,12 +40,12 @@ from samuel.online.rivals.rival import rival_experts
 from samuel.online.single import SingleRule, SingleState
 
 RATES = tuple(2.0**power for power in range(-4, 4))
-"""What is tried for a learner that needs a learning rate; the best one in hindsight plays."""
+"""Rates tried for a learner that needs one; the best in hindsight plays."""
 SMALL_RATES = tuple(2.0**power for power in range(-8, 0))
-"""The same for learners that step by about their rate in every coordinate, however small the gradient is."""
+"""The same for learners whose steps are about their rate in every coordinate, however small the gradient."""
 
 LARGE_RATES = tuple(2.0**power for power in range(0, 8))
-"""The same for Adadelta, whose steps begin very small."""
+"""The same for Adadelta, whose first steps are tiny."""
 
 Family = Literal["single", "experts", "strongly adaptive", "samuel"]
 FAMILIES: dict[Family, str] = {
@@ -53,21 +54,21 @@ FAMILIES: dict[Family, str] = {
     "strongly adaptive": "rivals",
     "samuel": "SAMUEL",
 }
-"""The families of learners, and what the page calls them."""
+"""Families of learners, and their names on the page."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A learner that can take part: a name, and how it is made for a stream.
+    """A learner that can take part: its name and constructor.
 
     Attributes:
-        name: what it is called on the command line.
-        label: what it is called in tables and figures.
-        about: what it is, in one sentence.
+        name: on the command line.
+        label: in tables and figures.
+        about: description in one sentence.
         family: a key of `FAMILIES`.
         make: `make(dim, domain, rate, **options)` makes a fresh learner; learners without a rate ignore it.
-        base: for learners that need a rate, what is played with it.
-        rates: the rates that are tried; the best in hindsight plays.
+        base: for learners that need a rate, the base learner with that rate.
+        rates: the rates tried; the best in hindsight plays.
     """
 
     name: str
@@ -80,12 +81,12 @@ class Contestant:
 
     @property
     def tuned(self) -> bool:
-        """Whether it needs a learning rate, and so gets the best of a list in hindsight."""
+        """Whether it needs a learning rate and gets the best of a list in hindsight."""
         return bool(self.rates)
 
     @property
     def middle_rate(self) -> float | None:
-        """The rate in the middle of the list: what someone might have taken who does not know the best."""
+        """The rate in the middle of the list: a guess without hindsight."""
         return self.rates[len(self.rates) // 2] if self.rates else None
 
 
@@ -154,14 +155,14 @@ LEARNERS: dict[str, Contestant] = {
         Contestant(
             "fixed-share",
             "Fixed share",
-            "Hedge that gives a share of the weight back to all experts in every round.",
+            "Hedge that redistributes a share of the weight to all experts in every round.",
             "experts",
             _as_it_comes(FixedShare),
         ),
         Contestant(
             "fixed-share-past",
             "Fixed share, past",
-            "Fixed share that gives back to experts as they were weighed in the past.",
+            "Fixed share that redistributes by the experts' past weights.",
             "experts",
             _as_it_comes(FixedShare, past=True),
         ),
@@ -182,7 +183,7 @@ LEARNERS: dict[str, Contestant] = {
         Contestant(
             "flh",
             "FLH",
-            "Follow the leading history: a new expert every 8 rounds, none ever dropped.",
+            "Follow the leading history: a new expert every 8 rounds, all kept.",
             "strongly adaptive",
             _as_it_comes(FLH),
         ),
@@ -196,14 +197,14 @@ LEARNERS: dict[str, Contestant] = {
         Contestant(
             "saol",
             "SAOL",
-            "Strongly adaptive online learner: a rate of the weights for every length of blocks.",
+            "Strongly adaptive online learner: a step size of the weights for every length of blocks.",
             "strongly adaptive",
             _as_it_comes(SAOL),
         ),
         Contestant(
             "saol-cold",
             "SAOL, cold",
-            "SAOL whose newborns start at the domain's centre, as first published.",
+            "SAOL whose new experts start at the domain's centre, as first published.",
             "strongly adaptive",
             _as_it_comes(SAOL, newborns="cold"),
         ),
@@ -259,7 +260,7 @@ LEARNERS: dict[str, Contestant] = {
         Contestant(
             "samuel",
             "SAMUEL",
-            "SAMUEL as it comes, over Adagrad with rates that fit the domain; newborns inherit.",
+            "SAMUEL at its defaults, over Adagrad with rates that fit the domain; new experts inherit.",
             "samuel",
             _as_it_comes(Samuel),
         ),
@@ -271,42 +272,49 @@ LEARNERS: dict[str, Contestant] = {
             _as_it_comes(Samuel, base=AdagradFull()),
         ),
         Contestant(
+            "samuel-descent",
+            "SAMUEL (descent)",
+            "SAMUEL over gradient descent with steps over the root of all squared gradients so far.",
+            "samuel",
+            _as_it_comes(Samuel, base=ScaleFreeOGD()),
+        ),
+        Contestant(
             "samuel-ogd",
             "SAMUEL (OGD, 8 rates)",
-            "SAMUEL over gradient descent with every rate that OGD is tuned over; nobody tells it which is best. "
-            "So wide a list starts with a prior of rate^(-1/2), and newborns inherit.",
+            "SAMUEL over gradient descent with all rates that OGD is tuned over. "
+            "The wide list has a prior of rate^(-1/2), and new experts inherit.",
             "samuel",
             _as_it_comes(Samuel, base=OGD(), learning_rates=RATES, prior=_FAVOUR_SMALL, newborns="inherit"),
         ),
         Contestant(
             "samuel-ogd-equal",
             "SAMUEL (OGD, equal)",
-            "The same list of rates with equal weights at birth, and newborns that start afresh.",
+            "The same rates with equal priors, and new experts that start fresh.",
             "samuel",
             _as_it_comes(Samuel, base=OGD(), learning_rates=RATES, newborns="warm"),
         ),
         Contestant(
             "samuel-cold",
             "SAMUEL, cold",
-            "SAMUEL whose newborns start at the domain's centre.",
+            "SAMUEL whose new experts start at the domain's centre.",
             "samuel",
             _as_it_comes(Samuel, newborns="cold"),
         ),
         Contestant(
             "samuel-warm",
             "SAMUEL, warm",
-            "SAMUEL whose newborns start at the decision, with the weight of a beginner.",
+            "SAMUEL whose new experts start at the decision, with their prior weight.",
             "samuel",
             _as_it_comes(Samuel, newborns="warm"),
         ),
     )
 }
-"""Who can take part, by name."""
+"""Learners by name."""
 
 
 @dataclass(frozen=True)
 class _SweepRule(SingleRule):
-    """A base learner whose rate is another one in every stream."""
+    """A base learner with a different rate in every stream."""
 
     learning_rates: tuple[float, ...]
 
@@ -320,9 +328,9 @@ class _SweepRule(SingleRule):
 
 
 def sweep(contestant: Contestant, dim: int, domain: Domain, seeds: int) -> Learner:
-    """A learner with each of its rates at once: for every rate so many streams, one after the other.
+    """A learner with all of its rates side by side: `streams` streams for each rate.
 
-    All rates in one run take hardly longer than one, since a round of a simple learner is mostly overhead.
+    All rates in one run take little longer than one, since a round of a simple learner is mostly overhead.
 
     >>> from samuel.online import Ball
     >>> sweep(LEARNERS["ogd"], dim=2, domain=Ball(1.0), seeds=3).streams

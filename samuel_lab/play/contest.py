@@ -1,7 +1,6 @@
-"""A contest: several online learners play the same streams, and what each of them lost is measured.
+"""A contest: online learners play the same streams, and their losses and regret are measured.
 
-`run(Plan(...))` plays and returns plain records with nothing but numbers and names in them; `figures` and
-`page` draw them. Every number of the report comes from here.
+`run(Plan(...))` returns plain records of numbers and names, from which `figures` and `page` make the report.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from samuel.online.regret import Hindsight, RegretMap, hindsight, regret_map
 from samuel.online.streams import SideBySide
 from samuel_lab.play import workers
 from samuel_lab.play.arenas import Arena, arenas
+from samuel_lab.play.bounds import ROWS, Field
 from samuel_lab.play.cast import LEARNERS, Contestant, sweep
 from samuel_lab.play.measuring import (
     STRETCHES,
@@ -37,38 +37,38 @@ from samuel_lab.play.measuring import (
     optimum,
     state_bytes,
     stretch_edges,
-    thinned,
     weights_by_age,
     weights_of,
 )
 from samuel_lab.play.plan import Plan
 from samuel_lab.play.records import Chain, Contest, Growth, Report, Result, WorstInterval
+from samuel_lab.tables import thinned
 
 POINTS, FEW_POINTS = 1000, 128
-"""At most so many points of a curve are kept; fewer where there are many curves."""
+"""Maximum number of points per curve; fewer with many curves."""
 MANY = 12
-"""So many learners are many."""
+"""From this many learners on, curves have fewer points."""
 QUICK = 2**14
-"""Up to so many rounds a learner on its own is done sooner without compiling."""
+"""Up to this many rounds a single learner is faster without compiling."""
 LONG, LONGEST = 2**17, 4096
-"""From so many rounds on, a run is too long to be held in memory: nothing but losses is recorded, and intervals of up
-to so many rounds are looked at."""
+"""From this many rounds on a run does not fit in memory: only losses are recorded, and intervals of at most this length
+are examined."""
 HELD = 2**24
-"""Numbers of one kind that are held in memory at most: of longer runs less is recorded."""
+"""Maximum size of an array in memory: longer runs record less."""
 
 Tell = Callable[[str, int, int], None]
-"""Told what is being done, how many steps are done, and how many there are."""
+"""Progress callback: current activity, steps done, steps in all."""
 
 
 def run(plan: Plan, tell: Tell | None = None) -> Report:
-    """Play everything in a plan and measure it.
+    """Play and measure all contests of a plan.
 
     Args:
         plan: what to play.
-        tell: called before each step with what is being done, the steps done and the steps in all.
+        tell: called before each step with the current activity, the steps done and the steps in all.
 
     Raises:
-        FileNotFoundError: if there is no file to play on.
+        FileNotFoundError: if a file is missing.
         ValueError: if it cannot be used.
 
     >>> report = run(Plan(streams=("two-valleys",), learners=("ogd-inverse",), rounds=256, backend="numpy"))
@@ -81,7 +81,7 @@ def run(plan: Plan, tell: Tell | None = None) -> Report:
     if plan.jobs == 1 or len(chosen) == 1:
         contests = tuple(_contest(plan, arena, steps.next) for arena in chosen)
     else:
-        # What takes longest first, so that the last is short: projections in the norm of a matrix, but onto balls.
+        # Longest first, to balance the processes: projections in the norm of a matrix, except onto balls.
         order = sorted(range(len(chosen)), key=lambda place: isinstance(chosen[place].domain, Ball))
         played = workers.each(_one_contest, [(plan, place) for place in order], plan.jobs, steps.next)
         contests = tuple(contest for _, contest in sorted(zip(order, played, strict=True), key=itemgetter(0)))
@@ -92,7 +92,7 @@ def run(plan: Plan, tell: Tell | None = None) -> Report:
 
 
 class _Steps:
-    """Counts the steps of a run aloud."""
+    """Reports the steps of a run to a progress callback."""
 
     def __init__(self, total: int, tell: Tell | None) -> None:
         self.done, self.total, self.tell = -1, total, tell
@@ -112,26 +112,28 @@ def _steps(plan: Plan, arena: Arena) -> int:
 
 
 def _one_contest(plan: Plan, place: int, step: Callable[[str], None]) -> Contest:
-    """One contest of a plan, by its place: what a process of its own does."""
+    """One contest of a plan, by its index: the work of a process."""
     return _contest(plan, arenas(plan)[place], step)
 
 
 class _Setting(NamedTuple):
-    """Everything that the learners of a contest have in common."""
+    """What all learners of a contest share."""
 
     arena: Arena
     parts: tuple[Stream, ...]
     """The streams, one for each seed."""
     stream: Stream
-    """All of them side by side; the only one, if there is one."""
+    """All streams side by side; a single one unchanged."""
     engine: Literal["jax", "numpy"]
     best: tuple[Hindsight, ...]
     at: np.ndarray
     optimum: np.ndarray | None
+    field: Field | None
+    """For a stream of Table 1: its intervals and their yardsticks."""
 
     @property
     def streams(self) -> int | None:
-        """How many streams a learner must serve at once."""
+        """Number of streams that a learner serves at once."""
         return self.stream.streams
 
 
@@ -151,6 +153,7 @@ def _contest(plan: Plan, arena: Arena, step: Callable[[str], None]) -> Contest:
         tuple(hindsight(part, arena.domain, rounds, longest=LONGEST if long else None) for part in parts),
         thinned(rounds, POINTS if len(cast) <= MANY else FEW_POINTS),
         optimum(parts[0], arena.domain, changes) if changes else None,
+        _field(arena, stream),
     )
     best, best_cumulative = (None, None) if long else _best_fixed(setting)
     results, chain = [], None
@@ -181,11 +184,20 @@ def _contest(plan: Plan, arena: Arena, step: Callable[[str], None]) -> Contest:
         optimum=setting.optimum[setting.at, 0] if setting.optimum is not None and dim == 1 else None,
         chain=chain,
         growth=growth,
+        comparison=arena.comparison,
+        groups=setting.field.groups if setting.field else (),
     )
 
 
+def _field(arena: Arena, stream: Stream) -> Field | None:
+    if arena.comparison is None:
+        return None
+    (gradients,) = stream.data(0, arena.rounds)
+    return Field(arena.comparison, arena.domain, gradients.reshape(arena.rounds, -1, stream.dim))
+
+
 def _best_fixed(setting: _Setting) -> tuple[float, np.ndarray]:
-    """What the best fixed point of the whole run loses on average, and, for the first seed, has lost so far."""
+    """Loss of the best fixed point of the whole run: mean over seeds, and cumulative for the first seed."""
     totals, cumulative = [], None
     for part in setting.parts:
         data = part.data(0, setting.arena.rounds)
@@ -198,7 +210,7 @@ def _best_fixed(setting: _Setting) -> tuple[float, np.ndarray]:
 
 
 def _result(setting: _Setting, contestant: Contestant, wants_chain: bool) -> tuple[Result, Chain | None]:
-    """What one learner did, and, if wanted and known, what is proved about it."""
+    """The result of one learner, and, if requested and known, its certificates."""
     arena = setting.arena
     tried = _tune(setting, contestant) if contestant.tuned else ()
     rate = min(tried, key=lambda pair: pair[1])[0] if tried else None
@@ -228,6 +240,7 @@ def _result(setting: _Setting, contestant: Contestant, wants_chain: bool) -> tup
         path=_path(setting, first),
         map=as_map(len(first), regrets.lengths, regrets.firsts, regrets.regret),
         weights=weights,
+        measured=setting.field.measure(losses.reshape(len(losses), -1)) if setting.field else (),
     )
     proved = wants_chain and contestant.family == "samuel" and certificate_of(first, 0, len(first) - 1) is not None
     return result, chain_of(contestant.name, contestant.label, first, regrets) if proved else None
@@ -236,14 +249,14 @@ def _result(setting: _Setting, contestant: Contestant, wants_chain: bool) -> tup
 class _Played(NamedTuple):
     trace: Trace
     seconds: float
-    """How long the run took, once compiled."""
+    """Time of the run without compilation."""
     learner: Learner
     snapshots: list[Snapshot]
-    """Weights of a learner of which they cannot be kept for every round."""
+    """Weights over time of a learner with too many to record every round."""
 
 
 def _tune(setting: _Setting, contestant: Contestant) -> tuple[tuple[float, float], ...]:
-    """The total loss with every rate of the list, the mean over seeds."""
+    """Total loss for every rate of the list, mean over seeds."""
     rounds, stream = setting.arena.rounds, setting.stream
     learner = sweep(contestant, stream.dim, setting.arena.domain, seeds=len(setting.parts))
     backend = "numpy" if rounds <= QUICK else setting.engine
@@ -254,11 +267,14 @@ def _tune(setting: _Setting, contestant: Contestant) -> tuple[tuple[float, float
 
 
 def _play(setting: _Setting, contestant: Contestant, rate: float | None) -> _Played:
-    """The record of a run of all seeds at once."""
+    """The trace of a run of all seeds."""
     arena, stream = setting.arena, setting.stream
+    options: dict[str, Any] = {"streams": setting.streams}
+    if arena.comparison is not None and contestant.name in ROWS and ROWS[contestant.name].given:
+        options["gradient_bound"] = arena.comparison.gradient_bound
 
     def fresh() -> Learner:
-        return contestant.make(stream.dim, arena.domain, rate, streams=setting.streams)
+        return contestant.make(stream.dim, arena.domain, rate, **options)
 
     learner = fresh()
     record = _record(learner, arena.rounds)
@@ -272,7 +288,7 @@ def _play(setting: _Setting, contestant: Contestant, rate: float | None) -> _Pla
 
 
 def _record(learner: Learner, rounds: int) -> Literal["all", "decisions", "losses"]:
-    """As much of a run as fits into memory."""
+    """As detailed a trace as fits in memory."""
     rule: Any = learner.rule
     streams = learner.streams or 1
     if rounds >= LONG or rounds * streams * learner.dim > HELD:
@@ -282,7 +298,7 @@ def _record(learner: Learner, rounds: int) -> Literal["all", "decisions", "losse
 
 
 def _play_in_stretches(setting: _Setting, learner: Any) -> _Played:
-    """A run of a learner with too many experts to record them all: their weights are looked at now and then."""
+    """A run of a learner with too many experts to record: their weights are sampled at intervals."""
     parts, snapshots, seconds = [], [], 0.0
     edges = stretch_edges(setting.arena.rounds).tolist()
     for start, stop in pairwise(edges):
@@ -326,11 +342,10 @@ def _exponent(regrets: RegretMap, longest: int) -> float | None:
 
 
 def _growth(setting: _Setting, cast: Sequence[Contestant], results: Sequence[Result]) -> Growth:
-    """The contest for runs from 16 times shorter to 4 times longer; with many learners none is longer.
+    """The contest for runs from 16 times shorter to 4 times longer (with many learners, none longer).
 
-    None of the learners knows the length of the run, so all lengths can be played side by side in one go as
-    streams of a single run; each is read off at its own end. FLH, whose work grows with the square of the length,
-    sits this out.
+    No learner knows the length of the run, so all lengths are streams of a single run, each evaluated at its own end.
+    FLH is left out: its work grows with the square of the length.
     """
     arena = setting.arena
     rounds = tuple(arena.rounds * 2**power // (16 if len(cast) <= MANY else 64) for power in range(7))
@@ -359,6 +374,6 @@ def _software(compiled: bool) -> dict[str, str]:
     if compiled:
         try:
             found["JAX"] = version("jax")
-        except PackageNotFoundError:  # installed in a way that left no name behind
+        except PackageNotFoundError:  # installed without metadata
             found["JAX"] = "unknown"
     return found

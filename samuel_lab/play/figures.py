@@ -1,4 +1,4 @@
-"""The figures of a contest, each with a caption for all and a description for those who cannot see it.
+"""The figures of a contest, each with a caption and a text alternative.
 
 Learners keep their colour and dash in every figure, and families have colours of their own: blue and green for single
 learners, violet for fixed experts, pink and olive for the rivals, orange for SAMUEL.
@@ -7,6 +7,7 @@ learners, violet for fixed experts, pink and olive for the rivals, orange for SA
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from samuel_lab.drawing import (
     the_rest,
     zoom,
 )
+from samuel_lab.play import bounds_page
 from samuel_lab.play.cast import FAMILIES, RATES
 from samuel_lab.play.measuring import STRETCHES
 from samuel_lab.play.records import Chain, Contest, Growth, Map, Result, Weights
@@ -63,12 +65,13 @@ STYLES: dict[str, dict[str, Any]] = {
     "parameter-free": {"color": "#b89b00", "dash": "dot", "width": 2},
     "samuel": {"color": "#d55e00", "dash": "solid", "width": 3},
     "samuel-full-matrix": {"color": "#d55e00", "dash": "dashdot", "width": 3},
+    "samuel-descent": {"color": "#d55e00", "dash": "longdash", "width": 2},
     "samuel-ogd": {"color": "#d55e00", "dash": "dash", "width": 3},
     "samuel-ogd-equal": {"color": "#d55e00", "dash": "dot", "width": 2},
     "samuel-cold": {"color": "#e69f00", "dash": "dash", "width": 2},
     "samuel-warm": {"color": "#e69f00", "dash": "solid", "width": 2},
 }
-"""How the line of each learner looks."""
+"""Line style of each learner."""
 COLUMNS = 3
 """Small figures side by side."""
 
@@ -81,6 +84,7 @@ def drawings(contest: Contest) -> list[Drawing]:
     if contest.growth is not None:
         drawn.append(growth(contest, contest.growth))
     drawn.append(regret_by_length(contest))
+    drawn += bounds_page.drawings(contest, partial(_line, contest))
     drawn += maps(contest)
     if contest.chain is not None:
         drawn.append(certificates(contest, contest.chain))
@@ -100,7 +104,7 @@ def shown(contest: Contest) -> set[str]:
 
 
 def cumulative_loss(contest: Contest) -> Drawing:
-    """What every learner has lost so far."""
+    """Cumulative loss of every learner."""
     totals = [result.total for result in contest.results]
     log = min(totals) > 0 and max(totals) > 20 * min(totals)
     figure = blank("round", "loss so far")
@@ -128,7 +132,7 @@ def cumulative_loss(contest: Contest) -> Drawing:
 
 
 def path(contest: Contest) -> Drawing:
-    """Where every learner was."""
+    """Decisions of every learner."""
     kept = [(result, result.path) for result in _on_top(contest) if result.path is not None]
     lines = [_line(contest, result, contest.path_at, values) for result, values in kept]
     if contest.dim == 1:
@@ -137,13 +141,13 @@ def path(contest: Contest) -> Drawing:
         caption = "The decision of each round."
         if contest.optimum is not None:
             lines.append(_reference(contest.at, contest.optimum, "optimum", width=3, shape="hv"))
-            caption = "The decision of each round, and the point that is best for the present stretch (dotted)."
+            caption = "The decision of each round, and the best point of the current segment (dotted)."
     else:
         figure = blank("round", "distance to the optimum")
         log_axis(figure, "y", *(values for _, values in kept))
         title, what = "Distance to the optimum", "distance to the optimum"
         caption = (
-            "How far decisions are from the best fixed point of the present stretch between two changes, in "
+            "Distance of decisions from the best fixed point of the current segment between two changes, in "
             f"Euclidean distance, averaged over {max(1, contest.rounds // STRETCHES)} rounds."
         )
     curves(figure, lines)
@@ -199,7 +203,7 @@ def regret_by_length(contest: Contest) -> Drawing:
         figure,
         "Largest regret against the length of the interval, both axes logarithmic. On intervals of "
         f"{length} rounds: {values}. Growth exponents: {grown}.",
-        "How much more was lost than by the best fixed point of the same interval, on the interval of that "
+        "Regret against the best fixed point of the same interval, on the interval of that "
         "length where this is largest. Beside the name stands the growth exponent: with which power of the length it "
         f"grows, fitted to lengths of up to {contest.steady} rounds; 0.5 is like the root, 1 in proportion."
         + (" Regrets of 0 and below have no place on a logarithmic axis and are left out." if hidden else "")
@@ -209,7 +213,7 @@ def regret_by_length(contest: Contest) -> Drawing:
 
 
 def maps(contest: Contest) -> list[Drawing]:
-    """Regret on all intervals: of every learner, and of SAMUEL with what is proved about it."""
+    """Regret on all intervals: of every learner, and of SAMUEL with its certificate."""
     drawn, chain = [], contest.chain
     if chain is not None:
         own = next(result for result in contest.results if result.learner == chain.learner)
@@ -226,8 +230,8 @@ def maps(contest: Contest) -> list[Drawing]:
                         "Regret against the best fixed point of each interval, divided by the root of its length, by "
                         "where the interval starts and how long it is."
                         if name == "map"
-                        else "What is proved about the same intervals from the run alone, on a scale of its own: at "
-                        "most so large can the regret be."
+                        else "The certificate of the same intervals, computed from the run, on its own scale: an "
+                        "upper bound on the regret."
                     )
                     + _first_seed(contest),
                     half=True,
@@ -259,7 +263,7 @@ def _map_trace(found: Map, **more: Any) -> go.Heatmap:
 
 
 def _top(found: Sequence[Map]) -> float:
-    """Where the colours end, so that a few intervals do not darken the rest."""
+    """Upper end of the colour scale, so that a few intervals do not darken the rest."""
     values = np.concatenate([part.values[np.isfinite(part.values)] for part in found])
     return max(float(np.percentile(values, 99)), 1e-12)
 
@@ -289,7 +293,7 @@ def _all_maps(contest: Contest) -> Drawing:
 
 
 def _grid(titles: Sequence[str], x: str, y: str) -> go.Figure:
-    """Small figures, each with a title, in rows."""
+    """A grid of small figures with titles."""
     rows = -(-len(titles) // COLUMNS)
     height = 110 + 150 * rows
     grid = make_subplots(
@@ -323,7 +327,7 @@ def _place(place: int) -> tuple[int, int]:
 
 
 def certificates(contest: Contest, chain: Chain) -> Drawing:
-    """Regret, and the bounds on it that hold one above the other."""
+    """Regret and the chain of bounds on it."""
     figure = blank("rounds in the interval", "regret, and bounds on it")
     lines = {
         "regret": (chain.regret, {"color": "#d55e00", "dash": "solid", "width": 3}),
@@ -351,7 +355,7 @@ def certificates(contest: Contest, chain: Chain) -> Drawing:
 
 
 def weights(contest: Contest) -> list[Drawing]:
-    """Where the weight of every learner lay: on which blocks, and on which of their experts."""
+    """Weights of every learner over blocks and over experts."""
     found = [(result, result.weights) for result in contest.results if result.weights is not None]
     ours = next(
         (entry for entry in found if contest.chain is not None and entry[0].learner == contest.chain.learner), None

@@ -1,4 +1,4 @@
-"""Measurements on the record of a run: what goes into the tables and figures of a contest."""
+"""Measurements on the trace of a run, for the tables and figures of a contest."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from samuel_lab.play.records import Chain, Map, Weights
 from samuel_lab.tables import single
 
 STRETCHES = 96
-"""What is averaged is averaged over so many stretches of the run."""
+"""Number of sections of a run that averages are taken over."""
 COLUMNS = 64
 """Columns of a map of regret."""
 
 
 class Window(Stream):
-    """The rest of a stream from a round on."""
+    """A stream without its first rounds."""
 
     def __init__(self, stream: Stream, start: int) -> None:
         self.loss, self.dim, self.streams = stream.loss, stream.dim, stream.streams
@@ -36,7 +36,7 @@ class Window(Stream):
 
 
 class Tiled(Stream):
-    """A stream several times over, side by side."""
+    """A stream repeated side by side."""
 
     def __init__(self, stream: Stream, times: int) -> None:
         self.loss, self.dim, self.rounds = stream.loss, stream.dim, stream.rounds
@@ -50,17 +50,8 @@ class Tiled(Stream):
         return tuple(np.concatenate([array] * self._times, axis=1) for array in arrays)
 
 
-def thinned(rounds: int, most: int) -> np.ndarray:
-    """At most so many rounds, evenly spread, the first and the last among them.
-
-    >>> thinned(10, most=4)
-    array([0, 3, 6, 9])
-    """
-    return np.unique(np.linspace(0, rounds - 1, min(rounds, most)).round().astype(int))
-
-
 def averaged(values: np.ndarray, stretches: int) -> np.ndarray:
-    """Means over so many stretches of the first axis, as equal in length as can be.
+    """Means over sections of the first axis, of nearly equal length.
 
     >>> averaged(np.array([1.0, 3.0, 5.0, 7.0]), stretches=2)
     array([2., 6.])
@@ -71,18 +62,18 @@ def averaged(values: np.ndarray, stretches: int) -> np.ndarray:
 
 
 def stretch_edges(rounds: int, stretches: int = STRETCHES) -> np.ndarray:
-    """Where the stretches of a run begin, and the end of the last."""
+    """The starts of the sections of a run, and the end of the last."""
     return np.linspace(0, rounds, min(rounds, stretches) + 1).astype(int)
 
 
 def middles(rounds: int) -> np.ndarray:
-    """The rounds in the middle of the stretches of a run."""
+    """The middle rounds of the sections of a run."""
     edges = stretch_edges(rounds)
     return (edges[:-1] + edges[1:] - 1) / 2
 
 
 def state_bytes(learner: Learner) -> int:
-    """How much memory a learner's state takes, in bytes for one stream: what grows if there are many of them.
+    """Bytes of a learner's state per stream, without what streams share.
 
     >>> from samuel.online import OGD, Ball, Single
     >>> state_bytes(Single(OGD(0.1), dim=10, domain=Ball(1.0), streams=4))  # the decision alone
@@ -100,7 +91,7 @@ def _arrays(tree: Any) -> Iterable[np.ndarray]:
 
 
 def optimum(stream: Stream, domain: Domain, edges: Sequence[int]) -> np.ndarray:
-    """The best fixed point of the stretch that each round lies in, `(rounds, dim)`."""
+    """For each round, the best fixed point of its segment between changes, `(rounds, dim)`."""
     return np.concatenate(
         [
             np.tile(best_fixed_point(stream.loss, stream.data(a, b), domain, stream.dim).point, (b - a, 1))
@@ -110,9 +101,9 @@ def optimum(stream: Stream, domain: Domain, edges: Sequence[int]) -> np.ndarray:
 
 
 def as_map(rounds: int, lengths: Sequence[int], firsts: Sequence[np.ndarray], numbers: Sequence[np.ndarray]) -> Map:
-    """Numbers for intervals of several lengths, brought to columns of equal width.
+    """Numbers for intervals of several lengths, aggregated to columns of equal width.
 
-    A column holds the largest number of all intervals that start in it; where none does, that of the last one before.
+    A column has the maximum over all intervals that start in it; if there is none, the value of the column before.
     """
     edges = np.linspace(0, rounds, min(COLUMNS, rounds) + 1)
     values = np.full((len(lengths), len(edges) - 1), math.nan)
@@ -129,7 +120,7 @@ def as_map(rounds: int, lengths: Sequence[int], firsts: Sequence[np.ndarray], nu
 
 
 def certificate_of(trace: Trace, first: int, last: int) -> float | None:
-    """The measured certificate of an interval against any fixed point; None where there is none."""
+    """The measured certificate of an interval against any fixed point, or None."""
     rule: Any = trace.rule
     ensemble = hasattr(rule, "experts")
     if not hasattr(rule, "groups") or trace.gradients is None or (ensemble and trace.gains is None):
@@ -140,7 +131,7 @@ def certificate_of(trace: Trace, first: int, last: int) -> float | None:
 
 
 def chain_of(learner: str, label: str, trace: Trace, regrets: RegretMap) -> Chain:
-    """The bounds on the regret of a run, one above the other, and a map of its certificates."""
+    """The chain of bounds on the regret of a run, and a map of its certificates."""
     rows, measured = [], []
     for length, firsts, regret in zip(regrets.lengths, regrets.firsts, regrets.regret, strict=True):
         proofs = [trace.certificate(int(first), int(first) + length - 1) for first in firsts]
@@ -159,7 +150,7 @@ class Snapshot(NamedTuple):
 
 
 def weights_of(rule: Any, p: np.ndarray) -> Weights:
-    """Where the weight lay, from the weights `(rounds, slots, experts)` of every round."""
+    """Summary over time of the weights `(rounds, slots, experts)` of every round."""
     rounds, slots, _ = p.shape
     experts, by_expert = _by_expert(rule, averaged(p.sum(axis=1), STRETCHES))
     if slots == 1:
@@ -178,7 +169,7 @@ def weights_by_age(
     snapshots: Sequence[Snapshot],
     experts: tuple[tuple[str, ...], np.ndarray | None] | None = None,
 ) -> Weights:
-    """Where the weight lay, summed over blocks of about the same age: one row for each doubling of it."""
+    """The same, summed over blocks of about equal age: one row for each doubling."""
     cover, shortest = rule.cover, rule.cover.shortest
     rows = max(1, (rounds // shortest).bit_length())
     by_level = np.zeros((rows, len(snapshots)), dtype=np.float32)
@@ -194,7 +185,7 @@ def weights_by_age(
 
 
 def _by_expert(rule: Any, shares: np.ndarray) -> tuple[tuple[str, ...], np.ndarray | None]:
-    """Names of the experts of a block, and their shares `(experts, stretches)`; none where there is one only."""
+    """Names of the experts of a block, and their shares `(experts, sections)`; empty for a single expert."""
     if shares.shape[1] == 1:
         return (), None
     if getattr(rule, "places", ()):

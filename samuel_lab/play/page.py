@@ -1,35 +1,35 @@
-"""One HTML page that reports a contest: self-contained, so that it can be kept, mailed and opened offline."""
+"""One self-contained HTML page that reports a contest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from samuel_lab import drawing
 from samuel_lab.drawing import Choice, Drawing, save
+from samuel_lab.play.bounds_page import bounds_findings, bounds_tables
 from samuel_lab.play.cast import FAMILIES, LARGE_RATES, LEARNERS, RATES, SMALL_RATES
 from samuel_lab.play.figures import drawings, shown
 from samuel_lab.play.records import Contest, Report, Result
-from samuel_lab.tables import Cell, Table, number
+from samuel_lab.tables import Cell, Table, Titled, column, number
 
 __all__ = ["Section", "certificates_table", "findings", "growth_table", "render", "results_table", "save", "section"]
 
 
 @dataclass(frozen=True)
 class Section:
-    """What the page shows of one contest."""
+    """The section of one contest."""
 
     contest: Contest
     table: Table
     findings: tuple[str, ...]
-    certificates: Table | None
-    growth: Table | None
+    tables: tuple[Titled, ...]
     lines: tuple[Choice, ...]
     drawings: tuple[Drawing, ...]
 
 
 def render(report: Report) -> str:
-    """The page as text: tables, figures and how to make it again."""
+    """The page as HTML: tables, figures and the command that repeats it."""
     sections = [section(contest) for contest in report.contests]
     return drawing.page(
         "play.html",
@@ -49,8 +49,7 @@ def section(contest: Contest) -> Section:
         contest,
         results_table(contest),
         findings(contest),
-        certificates_table(contest),
-        growth_table(contest),
+        tuple(_tables(contest)),
         tuple(
             Choice(r.learner, r.label, FAMILIES[r.family], r.learner in first)  # pyright: ignore[reportArgumentType]
             for r in contest.results
@@ -59,17 +58,34 @@ def section(contest: Contest) -> Section:
     )
 
 
+def _tables(contest: Contest) -> list[Titled]:
+    """The tables below the results: certificates, runs of several lengths, and the bounds of Table 1."""
+    found = []
+    certificates, growth = certificates_table(contest), growth_table(contest)
+    if certificates is not None:
+        note = (
+            "The certificate is a bound on the regret of that interval, computed from the run alone, without knowing "
+            "the losses beyond their gradients"
+        )
+        seeds = f"; the first of {contest.seeds} seeds" if contest.seeds > 1 else ""
+        found.append(Titled("what is proved about the worst intervals", certificates, f"{note}{seeds}."))
+    if growth is not None:
+        note = f"Rates are those chosen for {contest.rounds} rounds. Best of each column in bold."
+        found.append(Titled("total loss of runs of several lengths", growth, note))
+    return found + bounds_tables(contest)
+
+
 def results_table(contest: Contest) -> Table:
-    """What every learner lost, in all and on its worst intervals, how that grows, and what a round costs."""
+    """Total loss, worst regret and its growth, and cost of a round of every learner."""
     results, lengths = contest.results, contest.lengths
     tuned = any(result.tried for result in results)
     columns = [
         [Cell("none" if r.rate is None else f"{r.rate:g}", hint=_edge(r)) for r in results],
-        _column(results, lambda r: r.total, spread=lambda r: r.spread if contest.seeds > 1 else None),
-        *([_column(results, lambda r: r.middle_total, best=False)] if tuned else []),
-        *(_column(results, lambda r, n=length: r.worst_on(n).regret, _where(length)) for length in lengths),
+        column([r.total for r in results], more=[_plus_minus(r.spread) if contest.seeds > 1 else "" for r in results]),
+        *([[Cell(number(r.middle_total)) for r in results]] if tuned else []),
+        *(column([r.worst_on(n).regret for r in results], [_where(r, n) for r in results]) for n in lengths),
         [Cell("–" if r.exponent is None else f"{r.exponent:.2f}".replace("-", "−")) for r in results],
-        _column(results, lambda r: r.microseconds),
+        column([r.microseconds for r in results]),
         [Cell(_size(r.memory)) for r in results],
     ]
     rows = [(r.label, tuple(column[place] for column in columns)) for place, r in enumerate(results)]
@@ -103,9 +119,9 @@ def results_table(contest: Contest) -> Table:
 
 
 def certificates_table(contest: Contest) -> Table | None:
-    """The worst regret on intervals of each length beside what is proved about it, for SAMUEL and its rivals.
+    """Worst regret on intervals of each length beside its certificate, for SAMUEL and its rivals.
 
-    Of a learner on its own, little more than the trivial bound is known about an interval inside the run.
+    For a single learner little more than the trivial bound is known about an interval inside the run.
     """
     known = [
         r
@@ -120,7 +136,7 @@ def certificates_table(contest: Contest) -> Table | None:
         (
             result.label,
             tuple(
-                Cell(number(value), hint=_where(length)(result))
+                Cell(number(value), hint=_where(result, length))
                 for length in contest.lengths
                 for value in (_first_regret(result, length), result.worst_on(length).certificate)
             ),
@@ -146,7 +162,7 @@ def growth_table(contest: Contest) -> Table | None:
 
 
 def findings(contest: Contest) -> tuple[str, ...]:
-    """What one sees in the numbers, in sentences made from them."""
+    """Findings: sentences made from the numbers."""
     ranked = sorted(contest.results, key=lambda result: result.total)
     best = [result for result in ranked if number(result.total) == number(ranked[0].total)]
     said = [f"Lowest total loss: {number(best[0].total)}, by {_named(best)}."]
@@ -159,14 +175,13 @@ def findings(contest: Contest) -> tuple[str, ...]:
     untold = [result for result in rivals if result.rate is None]
     if ours and untold and rivals[0].rate is not None:
         said.append(
-            f"Of the others that are not told a rate either, {_named(untold[:1])} loses least: "
-            f"{number(untold[0].total)}."
+            f"Of the others without a learning rate, {_named(untold[:1])} loses least: {number(untold[0].total)}."
         )
     tried = [total for result in rivals for _, total in result.tried]
-    # Every form of SAMUEL, in the order of the table: to name only the best would be a choice in hindsight.
+    # Every variant of SAMUEL: naming only the best would be a choice in hindsight.
     for result in ours if rivals else ():
         sentence = (
-            f"{result.label}, which is not told what rate to use, loses {number(result.total)}: "
+            f"{result.label}, without a learning rate, loses {number(result.total)}: "
             f"{_compared(result.total, rivals[0].total)} {_named(rivals[:1])}"
         )
         if tried:
@@ -175,11 +190,11 @@ def findings(contest: Contest) -> tuple[str, ...]:
         said.append(sentence + ".")
     if len(ranked) > 1:
         said += [_worst_said(contest, length) for length in contest.lengths]
-    return tuple(said)
+    return (*said, *bounds_findings(contest))
 
 
 def _worst_said(contest: Contest, length: int) -> str:
-    """Who has the smallest worst regret on intervals of a length, and where SAMUEL stands."""
+    """The smallest worst regret on intervals of a length, and the rank of SAMUEL."""
 
     def regret(result: Result) -> float:
         return result.worst_on(length).regret
@@ -189,7 +204,7 @@ def _worst_said(contest: Contest, length: int) -> str:
     said = f"Smallest worst regret on {length} rounds: {number(regret(best[0]))}, by {_named(best)}"
     ours = [result for result in ranked if result.family == "samuel"]
     if ours and ours[0] not in best:
-        said += f"; the best form of SAMUEL, {ours[0].label}, is number {ranked.index(ours[0]) + 1} of {len(ranked)} "
+        said += f"; the best SAMUEL, {ours[0].label}, is number {ranked.index(ours[0]) + 1} of {len(ranked)} "
         said += f"with {number(regret(ours[0]))}"
     return said + "."
 
@@ -198,34 +213,18 @@ def _names(contest: Contest) -> Iterable[str]:
     return [result.learner for result in contest.results]
 
 
-def _column(
-    results: tuple[Result, ...],
-    value: Callable[[Result], float | None],
-    hint: Callable[[Result], str] = lambda result: "",
-    spread: Callable[[Result], float | None] = lambda result: None,
-    best: bool = True,
-) -> list[Cell]:
-    values = [value(result) for result in results]
-    known = [v for v in values if v is not None]
-    lowest = number(min(known)) if known and best else None
-    return [
-        Cell(number(v) + _plus_minus(spread(result)), v is not None and number(v) == lowest, hint(result))
-        for v, result in zip(values, results, strict=True)
-    ]
-
-
-def _plus_minus(spread: float | None) -> str:
-    return "" if spread is None else f" ± {number(spread, digits=2)}"
+def _plus_minus(spread: float) -> str:
+    return f" ± {number(spread, digits=2)}"
 
 
 def _edge(result: Result) -> str:
-    """A word of warning where the best rate is at an end of the list."""
+    """A warning if the best rate is at an end of the list."""
     ends = (result.tried[0][0], result.tried[-1][0]) if result.tried else ()
     return "at the end of the list: a rate beyond it may be better" if result.rate in ends else ""
 
 
 def _size(memory: int) -> str:
-    """Bytes as a reader wants them.
+    """Bytes formatted for readers.
 
     >>> _size(80), _size(6112), _size(3_000_000)
     ('80 B', '6.0 KiB', '2.9 MiB')
@@ -244,12 +243,9 @@ def _first_regret(result: Result, length: int) -> float:
     return result.worst_on(length).first_regret
 
 
-def _where(length: int) -> Callable[[Result], str]:
-    def hint(result: Result) -> str:
-        worst = result.worst_on(length)
-        return f"rounds {worst.first} to {worst.last}"
-
-    return hint
+def _where(result: Result, length: int) -> str:
+    worst = result.worst_on(length)
+    return f"rounds {worst.first} to {worst.last}"
 
 
 def _named(results: Iterable[Result]) -> str:

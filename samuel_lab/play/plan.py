@@ -1,4 +1,4 @@
-"""What to play, in all detail: checked when it is made, and able to say what to type to play it again."""
+"""The settings of a contest: validated at construction, with the command that repeats it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from samuel.online.play import WORTH_COMPILING
-from samuel_lab.play.arenas import DEFAULT_STREAMS, ONE_DIMENSION, STREAMS, Table
+from samuel_lab.play.arenas import ALL, DEFAULT_STREAMS, ONE_DIMENSION, STREAMS, Table
 from samuel_lab.play.cast import LEARNERS
 
 FEWEST_ROUNDS, MOST_ROUNDS = 256, 65_536
@@ -20,19 +20,19 @@ BACKENDS = ("auto", "jax", "numpy")
 
 @dataclass(frozen=True)
 class Plan:
-    """What to play: which streams, which learners, for how long.
+    """Settings of a contest: streams, learners and rounds.
 
     Args:
         streams: names from `STREAMS`.
-        learners: names from `LEARNERS`, for every stream; None for those each stream has by default.
-        rounds: length of the runs; tables have a length of their own.
-        dim: dimension of the decisions; some streams have one.
-        seed: for the data of the streams.
-        seeds: how many times each stream is played, with seeds from `seed` on; tables are played once.
-        backend: "jax" compiles the runs, "numpy" goes round by round; "auto" takes JAX if it is installed
-            and the runs are long enough for compiling to pay.
-        tables: CSV files and data sets of river to play on, after the streams.
-        jobs: how many streams are played at the same time, each in a process of its own.
+        learners: names from `LEARNERS`, for every stream; None for the defaults of each stream.
+        rounds: length of the runs; tables have their own.
+        dim: dimension of the decisions; some streams have one dimension.
+        seed: of the data of the streams.
+        seeds: number of seeds of each stream, from `seed` on; tables are played once.
+        backend: "jax" compiles the runs, "numpy" loops over rounds; "auto" uses JAX if it is installed and the runs are
+            long enough for compilation to pay off.
+        tables: CSV files and data sets of river, played after the streams.
+        jobs: number of processes.
 
     Raises:
         ValueError: for a name that is not known or a number out of range.
@@ -69,9 +69,9 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """What to type to play this again."""
+        """The command that repeats this."""
         words = ["samuel play"]
-        everything = self.streams == tuple(STREAMS) and self.learners == tuple(LEARNERS)
+        everything = self.streams == ALL and self.learners == tuple(LEARNERS)
         if everything:
             words += ["--all"]
         elif self.streams != DEFAULT_STREAMS or self.tables:
@@ -87,14 +87,14 @@ class Plan:
         return " ".join(words)
 
     def engine(self, rounds: int) -> Literal["jax", "numpy"]:
-        """What computes a run of so many rounds: what "auto" stands for."""
+        """The backend of a run of that many rounds, with "auto" resolved."""
         if self.backend == "auto":
             return "jax" if rounds >= WORTH_COMPILING and importlib.util.find_spec("jax") else "numpy"
         return self.backend
 
 
 def check_names(what: str, names: Sequence[str], table: Iterable[str]) -> None:
-    """Refuse no names, unknown names and names that come twice."""
+    """Refuse an empty list, unknown names and duplicates."""
     known = tuple(table)
     if not names:
         raise ValueError(f"no {what} is named: give at least one of {', '.join(known)}")

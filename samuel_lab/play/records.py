@@ -1,4 +1,4 @@
-"""What is kept of a contest: plain records with nothing but numbers and names in them, and their form for machines."""
+"""Results of a contest: plain records of numbers and names, and their JSON."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from samuel_lab.play.bounds import ROWS, Comparison, Group, Measured
 from samuel_lab.play.plan import Plan
 from samuel_lab.tables import plain
 
 
 @dataclass(frozen=True)
 class WorstInterval:
-    """The interval of a given length with the largest regret, and what is proved about it.
+    """The interval of a given length with the largest regret, and its certificate.
 
     Attributes:
         length: rounds in the interval.
-        regret: how much more was lost than by the interval's own best fixed point; the mean over seeds.
+        regret: against the interval's own best fixed point; mean over seeds.
         spread: its standard deviation over seeds.
         first: first round of the interval, for the first seed.
         last: last round of the interval.
@@ -51,15 +52,15 @@ class Map:
 
 @dataclass(frozen=True)
 class Weights:
-    """Where a learner's weight lay in the course of a run.
+    """A learner's weights over the course of a run.
 
     Attributes:
-        at: the round in the middle of each stretch.
-        by: what a row of `by_level` is.
-        levels: the rows, from below.
-        by_level: weight of each level, `(levels, stretches)`; None for learners that have no blocks.
-        experts: the experts of a block: their learning rates, or the places of those that stay.
-        by_expert: weight of each, `(experts, stretches)`; None if there is one.
+        at: the middle round of each section of the run.
+        by: meaning of a row of `by_level`.
+        levels: names of the rows, from below.
+        by_level: weight of each level, `(levels, sections)`; None for learners without blocks.
+        experts: names of the experts of a block: learning rates, or indices of fixed experts.
+        by_expert: weight of each, `(experts, sections)`; None for a single expert.
     """
 
     at: np.ndarray
@@ -72,26 +73,27 @@ class Weights:
 
 @dataclass(frozen=True)
 class Result:
-    """What one learner did on one stream.
+    """The result of one learner on one stream.
 
     Attributes:
         learner: its name in `LEARNERS`.
         label: its name on the page.
         family: its family.
-        rate: the learning rate it played with; None if it needs none.
-        tried: every rate that was tried, and the total loss with it, the mean over seeds.
+        rate: its learning rate; None if it needs none.
+        tried: every rate tried, with its total loss, mean over seeds.
         middle: the rate in the middle of the list; None if it needs none.
         totals: total loss, one for each seed.
         worst: the worst interval of each length, the shortest first.
-        exponents: with which power of the length the worst regret grows, one for each seed; None where it does not
-            grow from one positive number to another.
+        exponents: power of the length with which the worst regret grows, one for each seed; None where it is not
+            positive and growing.
         microseconds: time of one round of one stream.
         memory: bytes of the learner's state at the end of the run, for one stream.
-        cumulative: loss so far, after the rounds in `Contest.at`; the mean over seeds.
-        path: for the first seed, the decision there, in one dimension; in more, the distance to the best fixed point
-            of the present stretch, averaged around the rounds in `Contest.path_at`. None where it was not kept.
+        cumulative: cumulative loss after the rounds in `Contest.at`; mean over seeds.
+        path: for the first seed: in one dimension the decision; in more, the distance to the best fixed point of the
+            current segment between changes, averaged around the rounds in `Contest.path_at`. None if not recorded.
         map: regret over starts and lengths, for the first seed.
-        weights: for the first seed; None for learners without.
+        weights: for the first seed; None for learners without weights.
+        measured: regret on the intervals that `Contest.groups` names, one for each.
     """
 
     learner: str
@@ -109,6 +111,7 @@ class Result:
     path: np.ndarray | None
     map: Map
     weights: Weights | None = None
+    measured: tuple[Measured, ...] = ()
 
     @property
     def total(self) -> float:
@@ -138,17 +141,17 @@ class Result:
 
 @dataclass(frozen=True)
 class Chain:
-    """Regret and what bounds it, the largest over intervals of each length; each is at most the next.
+    """Largest regret, and largest values of its bounds, over intervals of each length, in ascending order.
 
     Attributes:
         learner: which learner.
         label: its name on the page.
         lengths: rounds in the intervals.
-        regret: what was lost more than by the interval's best fixed point.
+        regret: against the interval's best fixed point.
         linearised: the same for linearised losses.
-        measured: the certificate, from the gains that the experts had.
-        guaranteed: the certificate, by the algorithm.
-        trivial: what holds for any decisions whatever.
+        measured: the certificate from the experts' gains.
+        guaranteed: the certificate from the theorem.
+        trivial: the bound for any decisions.
         map: the measured certificate over starts and lengths.
     """
 
@@ -165,7 +168,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Growth:
-    """Total loss for runs of several lengths, with the rates that the contest was played with.
+    """Total loss for runs of several lengths, with the rates of the contest.
 
     Attributes:
         rounds: lengths of the runs.
@@ -180,27 +183,28 @@ class Growth:
 
 @dataclass(frozen=True)
 class Contest:
-    """What all learners did on one stream.
+    """The results of all learners on one stream.
 
     Attributes:
         stream: its name in `STREAMS`.
         label: its name on the page.
-        about: what it is.
+        about: description.
         rounds: length of the run.
         dim: dimension of the decisions.
-        steady: growth exponents are fitted to intervals of up to so many rounds.
-        seeds: how many times it was played.
-        engine: what computed.
-        changes: the rounds in which the stream changes, round 0 first; () where that is not known.
-        at: the rounds at which curves are kept.
-        path_at: the rounds at which `Result.path` is kept.
+        steady: maximum length of intervals to which growth exponents are fitted.
+        seeds: number of seeds.
+        engine: backend of the computation.
+        changes: the rounds in which the stream changes, round 0 first; () if unknown.
+        at: rounds of the points of curves.
+        path_at: rounds of the points of `Result.path`.
         results: one per learner.
-        best_fixed: total loss of the best fixed point, the mean over seeds; None for runs so long that it was not
-            looked for.
-        best_fixed_cumulative: its loss so far, for the first seed.
-        optimum: the best fixed point of the present stretch, in one dimension; None in more.
-        chain: of the first SAMUEL that took part; None if none did.
+        best_fixed: total loss of the best fixed point, mean over seeds; None for runs too long to find it.
+        best_fixed_cumulative: its cumulative loss, for the first seed.
+        optimum: the best fixed point of the current segment, in one dimension; None in more.
+        chain: of the first SAMUEL among the learners; None if there is none.
         growth: total loss for runs of several lengths, where the stream has them.
+        comparison: which bounds the stream sets apart, if it is one of the paper's Table 1.
+        groups: of such a stream, the intervals inside its stretches.
     """
 
     stream: str
@@ -220,10 +224,12 @@ class Contest:
     optimum: np.ndarray | None
     chain: Chain | None = None
     growth: Growth | None = None
+    comparison: Comparison | None = None
+    groups: tuple[Group, ...] = ()
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The lengths of intervals that tables show: those of 64, 512 and 4096 that fit into the run."""
+        """The lengths of intervals in tables: those of 64, 512 and 4096 that fit in the run."""
         return tuple(worst.length for worst in self.results[0].worst if worst.length in TABLE_LENGTHS)
 
 
@@ -232,13 +238,13 @@ TABLE_LENGTHS = (64, 512, 4096)
 
 @dataclass(frozen=True)
 class Report:
-    """All contests of a plan, and with what they were played.
+    """All contests of a plan, with the software used.
 
     Attributes:
-        plan: what was asked for.
+        plan: the plan.
         contests: one per stream.
-        seconds: how long it all took.
-        date: when it ended.
+        seconds: total time.
+        date: of the end.
         software: names and versions.
     """
 
@@ -250,7 +256,7 @@ class Report:
 
 
 def summary(report: Report) -> dict[str, Any]:
-    """The numbers of a report's tables as plain lists and dictionaries, fit for JSON."""
+    """The numbers of a report's tables as JSON-serialisable lists and dictionaries."""
     return {
         "samuel": report.software["samuel"],
         "date": report.date,
@@ -273,6 +279,7 @@ def _stream(contest: Contest) -> dict[str, Any]:
         "backend": contest.engine,
         "best_fixed_point": contest.best_fixed,
         "learners": [_learner(result) for result in contest.results],
+        **({"bounds": _bounds(contest)} if contest.groups else {}),
         "growth": None if contest.growth is None else vars(contest.growth),
     }
 
@@ -280,6 +287,7 @@ def _stream(contest: Contest) -> dict[str, Any]:
 def _learner(result: Result) -> dict[str, Any]:
     return {
         "learner": result.learner,
+        "label": result.label,
         "family": result.family,
         "rate": result.rate,
         "tried": [{"rate": rate, "total_loss": finite(total)} for rate, total in result.tried],
@@ -295,9 +303,45 @@ def _learner(result: Result) -> dict[str, Any]:
         "growth_exponent_by_seed": [plain(exponent) for exponent in result.exponents],
         "microseconds_a_round": plain(result.microseconds),
         "memory_bytes": result.memory,
+        **({"intervals": [_interval(result, part) for part in result.measured]} if result.measured else {}),
+    }
+
+
+def _bounds(contest: Contest) -> dict[str, Any]:
+    """What theory says of the learners, and what their bounds are made of."""
+    assert contest.comparison is not None
+    return {
+        "gradient_bound": plain(contest.comparison.gradient_bound),
+        "stretches": [{"kind": kind, "rounds": length} for kind, length in contest.comparison.turn],
+        "rows": {result.learner: vars(ROWS[result.learner]) for result in contest.results if result.learner in ROWS},
+        "intervals": [
+            {
+                "inside": group.kind,
+                "lengths": list(group.lengths),
+                "yardsticks": {name: [plain(value) for value in values] for name, values in group.yardsticks.items()},
+                "exponents": group.exponents,
+                "first_rounds": group.first,
+                "runs": list(group.runs),
+            }
+            for group in contest.groups
+        ],
+    }
+
+
+def _interval(result: Result, part: Measured) -> dict[str, Any]:
+    own = ROWS[result.learner].yardstick if result.learner in ROWS else None
+    return {
+        "inside": part.kind,
+        "worst_regret": [plain(value) for value in part.worst],
+        "standard_deviation": [plain(value) for value in part.deviation],
+        "exponent": part.exponent,
+        "regret_over_own_bound": None if own is None else plain(part.ratios[own]),
+        "regret_over": {name: plain(ratio) for name, ratio in part.ratios.items()},
+        "after_changes": [plain(value) for value in part.after],
+        "exponent_in_T": part.exponent_in_T,
     }
 
 
 def finite(value: float | None) -> float | None:
-    """A number for JSON in full, and None for what JSON has no word for."""
+    """A number for JSON in full precision; None for NaN and infinities."""
     return value if value is not None and np.isfinite(value) else None

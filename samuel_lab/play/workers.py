@@ -1,4 +1,4 @@
-"""Several pieces of work at the same time, each in a process of its own, with progress told to the one that asked."""
+"""Parallel work in processes, with progress reported to the caller."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 def each(
     work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], jobs: int, step: Callable[[str], None]
 ) -> list[Any]:
-    """`work(*arguments, step)` for each of the arguments, so many at a time; the results in order.
+    """Call `work(*arguments, step)` for each of the arguments in parallel; returns the results in order.
 
     Args:
-        work: a function of a module, so that another process finds it.
-        arguments: what it is called with; they must pickle, and so must results.
-        jobs: how many processes there are at most.
-        step: called here with every text that the work calls its own `step` with.
+        work: a module-level function, so that it can be pickled.
+        arguments: of each call; they and the results must be picklable.
+        jobs: maximum number of processes.
+        step: called in this process with every text that `work` passes to its own `step`.
 
     Raises:
-        Exception: the first that a piece of work raised; the others are ended then.
-        RuntimeError: if a process ended before its work did.
+        Exception: the first that `work` raised; the other processes are then terminated.
+        RuntimeError: if a process ended before its work was done.
     """
     context = multiprocessing.get_context("spawn")
     waiting, results = list(enumerate(arguments)), [None] * len(arguments)
@@ -70,7 +70,7 @@ def each(
 
 
 def _serve(work: Callable[..., Any], arguments: tuple[Any, ...], connection: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that asked is interrupted too, and ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and terminates this process
     try:
         message = "result", work(*arguments, lambda what: connection.send(("step", what)))
     except Exception as error:
@@ -80,7 +80,7 @@ def _serve(work: Callable[..., Any], arguments: tuple[Any, ...], connection: Con
 
 @contextlib.contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Processes that start here do their linear algebra in one thread: there is one process for every core."""
+    """Limit the linear algebra of new processes to one thread: there is one process per core."""
     added = [name for name in THREADS if name not in os.environ]
     os.environ.update(dict.fromkeys(added, "1"))
     try:

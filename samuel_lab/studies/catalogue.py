@@ -18,8 +18,8 @@ DEMO: tuple[Study, ...] = (DigitsSweep(), Digits())
 """What `samuel demo` runs: what a user gains where nothing shifts, and after a shift."""
 
 
-RETIRED = {"samuel_base", "samuel_rule", "samuel_horizon"}
-"""Settings of studies before the drop-in had its methods by name."""
+RETIRED = {"samuel_base", "samuel_rule", "samuel_horizon", "samuel_weight_decay"}
+"""Settings of studies before the drop-in had its methods by name, and before its two searches."""
 
 
 def study_of(name: str, options: dict[str, object]) -> Study:

@@ -45,8 +45,6 @@ class Stability(WithinAnother):
         for name, numbers in (("decays", self.decays), ("step_sizes", self.step_sizes)):
             if len(set(numbers)) < len(numbers):
                 raise BadSetting(name, f"{name} must differ from each other, got {numbers}")
-        if "samuel_weight_decay" in self.changed():
-            raise BadSetting("samuel_weight_decay", "samuel_weight_decay is the drop-in's, which this study has not")
         if self.inner.base != "adagrad":
             raise BadSetting("task", f"task must be one whose experts are AdaGrad's, got {self.task}")
 

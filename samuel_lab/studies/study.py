@@ -84,18 +84,12 @@ class Study(Settings):
         "plain, whose sum begins at 0.",
         choices=tuple(named.EXPERTS_ADAGRAD),
     )
-    samuel_weight_decay: float | None = option(
-        None,
-        "Decoupled weight decay of the drop-in: its matrices shrink by this times its learning rate in every step.",
-        least=0,
-        shown="the library's",
-    )
 
-    # What methods read of a study that has no such option.
-    base: ClassVar[str] = "adagrad"
-    weight_decay: ClassVar[float] = 0.0
-    etas: ClassVar[int | None] = None
-    combine: ClassVar[str] = "sample"
+    # What methods read of a study without such an option. No annotations: they are not fields.
+    base = "adagrad"
+    weight_decay = 0.0
+    etas = None
+    combine = "sample"
 
     @classmethod
     def data_in_short(cls) -> str:

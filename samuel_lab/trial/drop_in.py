@@ -11,41 +11,37 @@ import jax
 import jax.numpy as jnp
 import optax
 
-import samuel.jax.old_transform as sj
+import samuel.jax as sj
+from samuel.core.rate_search import search_for
 from samuel.core.rule import LATE
-from samuel.core.rules import follow
 from samuel.core.shift import ShiftDetector, ShiftState
 from samuel.core.tail_average import TailAverage, TailState
 from samuel.jax import paper as paper_algorithm
 
 Tree = Any
-WEIGHT_DECAY = 0.3
-"""Decoupled weight decay of AdamW, MuonW and the drop-in: results/research.md has what others give."""
 
 
-def matrices(params: Tree) -> Tree:
-    """Which parameters decay where weight decay is decoupled: matrices and kernels, not biases and norms' factors."""
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
-
-
-def drop_in(base: str, steps: int | None, weight_decay: float | None) -> dict[str, Any]:
+def drop_in(base: str, steps: int | None) -> dict[str, Any]:
     """SAMUEL at its defaults, as arguments of `Single`.
+
+    Over Muon there are two searches; rate and weights of a run are those of the search for matrices.
 
     Args:
         base: what gives directions.
-        steps: the number of steps, or None for a run of unknown length.
-        weight_decay: decoupled; None for the default.
+        steps: the number of steps, or None for a run of unknown length, which has an average.
     """
-    decay = WEIGHT_DECAY if weight_decay is None else weight_decay
-    decayed: dict[str, Any] = {"weight_decay": decay, "weight_decay_mask": matrices}
-    plan = follow("samuel", None, base=base, horizon=steps)
+
+    def facts(state: Any) -> dict[str, Any]:
+        rates, weights = jnp.atleast_1d(sj.learning_rate(state)), jnp.atleast_2d(sj.weights(state))
+        return {"rate": rates[0], "weights": weights[:1], "shifts": sj.shifts(state)}
+
     return {
-        "optimizer": sj.samuel(base, horizon=steps, **decayed),
-        "evaluate": sj.decision,
-        "pace": sj.pace,
-        "facts": _facts,
-        "levels": (None,) * plan.slots,
-        "rates": tuple(plan.learning_rates),
+        "optimizer": sj.samuel(base, steps=steps),
+        "evaluate": sj.averaged,
+        "pace": sj.pace if steps is None else None,
+        "facts": facts,
+        "levels": (None,),
+        "rates": search_for(base).learning_rates,
     }
 
 
@@ -70,7 +66,7 @@ def paper(
     slots = cover.slots(paper_algorithm.LONG)
     return {
         "optimizer": paper_algorithm.algorithm1(base, rates, cover=cover, Q=etas or 10, shared=forgets),
-        "facts": _facts_of_paper,
+        "facts": lambda state: {"rate": state.rate, "weights": paper_algorithm.shares(state)},
         "levels": levels(cover, steps, slots),
         "rates": tuple(sorted(rates)),
     }
@@ -82,14 +78,6 @@ def levels(cover: Any, steps: int, slots: int) -> tuple[int | None, ...]:
         return (None,) * slots
     lengths = [cover.length(slot) for slot in range(slots)]
     return tuple(length if length < steps else None for length in lengths)
-
-
-def _facts_of_paper(state: Any) -> dict[str, Any]:
-    return {"rate": state.rate, "weights": paper_algorithm.shares(state), "shifts": jnp.zeros((), jnp.int32)}
-
-
-def _facts(state: Any) -> dict[str, Any]:
-    return {"rate": sj.learning_rate(state), "weights": sj.weights(state), "shifts": sj.shifts(state)}
 
 
 class AveragedState(NamedTuple):

@@ -29,7 +29,6 @@ class MethodSettings(Protocol):
         etas: number of step sizes of the paper's weights; None for as many as the run needs.
         combine: how the paper's experts make a decision under full feedback.
         placement: how the networks of experts and searches train on one device.
-        samuel_weight_decay: decoupled, of the drop-in; None for the library's default.
     """
 
     @property
@@ -46,8 +45,6 @@ class MethodSettings(Protocol):
     def combine(self) -> str: ...
     @property
     def placement(self) -> str | None: ...
-    @property
-    def samuel_weight_decay(self) -> float | None: ...
 
 
 @dataclass(frozen=True)

@@ -205,13 +205,14 @@ def _peer(name: str, experiment: Experiment) -> Trainer:
 
 
 def _drop_in(name: str, experiment: Experiment) -> Trainer:
-    (label, base, given), decay = DROP_INS[name], experiment.settings.samuel_weight_decay
-    about = (
-        f"SAMUEL over {base.capitalize()}: no learning rate, one gradient a step, "
-        f"{'given' if given else 'not given'} the number of steps"
+    label, base, given = DROP_INS[name]
+    searched = "one learning rate for matrices and one for the rest" if base == "muon" else "the learning rate"
+    about = f"SAMUEL over {base.capitalize()}, which finds {searched}, one gradient a step; " + (
+        "given the number of steps; the last parameters."
+        if given
+        else "not given the number of steps; the averaged parameters."
     )
-    about += "." if decay is None else f", weight decay {decay:g}."
-    made = drop_in.drop_in(base, experiment.steps if given else None, decay)
+    made = drop_in.drop_in(base, experiment.steps if given else None)
     if experiment.settings.weight_decay:
         made["optimizer"] = optax.chain(optax.add_decayed_weights(experiment.settings.weight_decay), made["optimizer"])
     return Single(experiment.task, **made, name=name, label=label, group="samuel", about=about)
@@ -261,13 +262,13 @@ def _paper_full(experiment: Experiment) -> Trainer:
         f"its own trained by {_experts_base_in_words(settings)}; the one to use is "
         f"{'drawn by weight' if settings.combine == 'sample' else 'the ' + settings.combine}."
     )
-    adagrad = settings.base == "adagrad"
+    adagrad, (first, *later) = settings.base == "adagrad", experiment.phases
     if alphas != (1.0,) and not adagrad:
         raise ValueError(f"history decays (alphas) are Adagrad's; the base here is {settings.base}")
     engine = sj.Experts(
         experiment.task.loss,
         _experts_base(settings),
-        experiment.phases if len(experiment.phases) > 1 else experiment.phases[0],
+        experiment.phases if later else first,
         cover=cover,
         hyperparameters={"alpha": alphas} if adagrad else None,
         rounds=experiment.steps,

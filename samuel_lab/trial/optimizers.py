@@ -12,9 +12,10 @@ import optax
 
 from samuel.core.options import one_of
 from samuel.jax import scale_by_muon
-from samuel_lab.trial.drop_in import WEIGHT_DECAY, matrices
 
 Tree = Any
+WEIGHT_DECAY = 0.3
+"""Decoupled weight decay of AdamW and MuonW: results/research.md has what others give."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ def scale_by_wngrad(initial: float = 1.0) -> optax.GradientTransformation:
         return jax.tree.map(lambda g: (g / scale).astype(g.dtype), updates), WNGradState(scale)
 
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def matrices(params: Tree) -> Tree:
+    """Which parameters decay where weight decay is decoupled: matrices and kernels, not biases and norms' factors."""
+    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
 
 def _adamw() -> optax.GradientTransformation:

@@ -28,7 +28,8 @@ class Holder:
         self.x = keep * self.x + slide * self.s + along * d + back * self.lag
         goes_on = 1 - moves.restart
         self.s = goes_on * (keep * self.s + enter * d)
-        self.lag = goes_on * self.rule.search.lag * (keep * self.lag + enter * d)
+        lag = self.rule.search.lag if moves.gradient > 0 else 1.0
+        self.lag = goes_on * lag * (keep * self.lag + enter * d)
         self.memory = memory * (1 - moves.reset)
         self.average = self.average + moves.pace * (self.x - self.average)
         return moves

@@ -213,7 +213,7 @@ def test_with_clip_an_absurd_expert_does_not_slow_down_how_the_others_are_told_a
     assert bound == 1.0
     assert good > 0.9 > 10 * (slow + absurd)
     (slow, good, absurd), bound = after()
-    assert bound > 1e6  # raised for all, and the two sound ones look alike
+    assert bound > 1e2  # raised for all, and the two sound ones look alike
     assert good < 2 * slow
 
 

@@ -1,6 +1,9 @@
 """The optax drop-in keeps optax's contract, takes the recorded steps, and what its state tells is true."""
 
 import math
+import os
+import subprocess
+import sys
 from functools import cache, partial
 from pathlib import Path
 
@@ -11,17 +14,24 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+from samuel.core.rate_search import RateSearch
 from samuel.jax import (
+    Checkpoints,
     averaged,
     extend,
     learning_rate,
     pace,
     samuel,
+    scale_by_muon,
     shifts,
     skipped,
     weights,
 )
+from tests.compiling import xla_flags
 from tests.trajectories import SETTINGS, join, snapshots, split
 
 ROOT = Path(__file__).parents[2]
@@ -662,3 +672,413 @@ def test_the_state_holds_no_more_copies_of_the_parameters_than_said(copies, opti
         copies, rel=1e-3
     )
     assert size((state.rule, state.prior)) < 4_000
+
+
+# Over several devices
+
+
+def train_over_devices():
+    """Run in a process of its own, which pretends to have eight devices."""
+    assert jax.device_count() == 8
+    jax.config.update("jax_disable_most_optimizations", True)
+    kinds = jax.sharding.AxisType
+    _check_placement(kinds.Auto, samuel("muon", (1e-3, 1e-2, 1e-1)), of_base=3)  # of matrices it has one copy
+    _check_placement(kinds.Explicit, samuel("adam", (1e-3, 1e-2, 1e-1)))
+
+
+def _check_placement(kind, optimizer, of_base=4):
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(kind, kind))
+    rng = np.random.default_rng(0)
+    params = {"w": jnp.asarray(rng.normal(size=(8, 4)), jnp.float32), "b": jnp.ones(6, jnp.bfloat16)}
+    spec = jax.sharding.PartitionSpec
+    places = {"w": jax.sharding.NamedSharding(mesh, spec("x", "y")), "b": jax.sharding.NamedSharding(mesh, spec("y"))}
+    spread = jax.device_put(params, places)
+
+    def assert_placed(tree, least):
+        found = 0
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            name = getattr(path[-1], "key", None)
+            if name in params:
+                assert leaf.shape == params[name].shape
+                assert leaf.sharding.is_equivalent_to(places[name], leaf.ndim), (jax.tree_util.keystr(path), leaf)
+                found += 1
+        assert found >= least, found
+
+    def loss(params):
+        return jnp.sum(jnp.sin(params["w"])) + jnp.sum((params["b"].astype(jnp.float32) - 0.5) ** 2)
+
+    @jax.jit
+    def step(params, state):
+        updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+        return optax.apply_updates(params, updates), state, updates
+
+    assert_placed(optimizer.init(spread), least=6 + of_base)
+    own = spread, jax.jit(optimizer.init)(spread)
+    assert_placed(own, least=8 + of_base)
+    for _ in range(5):
+        *own, updates = step(*own)
+        assert_placed((own, updates), least=10 + of_base)
+    alone = params, jax.jit(optimizer.init)(params)
+    for _ in range(5):
+        *alone, _ = step(*alone)
+    assert_close(jax.device_get(own[0]), jax.device_get(alone[0]), rtol=1e-5, atol=1e-5)
+    for average in (averaged, jax.jit(averaged)):
+        found = average(own[1], own[0])
+        assert_placed(found, least=2)
+        assert_close(jax.device_get(found), jax.device_get(average(alone[1], alone[0])), rtol=1e-5, atol=1e-5)
+
+
+def test_parameters_spread_over_devices_stay_where_they_are_and_so_does_the_state():
+    flags = xla_flags("--xla_force_host_platform_device_count=8")
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    code = "from tests.jax.test_transform import train_over_devices; train_over_devices()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# Bases
+
+
+def test_a_named_base_is_the_transformation_it_stands_for():
+    named, own = (Loop(samuel(base, (1e-3, 1e-2), weight_decay=0.0)).run() for base in ("sgd", optax.identity()))
+    assert_close((named[0], tell(named[1])), (own[0], tell(own[1])))
+    assert_same_run(*Loop(make(base=optax.scale_by_adam())).run())
+
+
+def layers():
+    """A matrix, the kernel of a convolution, a table of word vectors and a bias."""
+    rng, shapes = np.random.default_rng(1), {"kernel": (6, 4), "conv": (3, 3, 2, 5), "embedding": (7, 3), "bias": (4,)}
+    made = {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+    return {"dense": {"kernel": made["kernel"], "bias": made["bias"]}, "Conv_0": {"kernel": made["conv"]}} | {
+        "embed": {"embedding": made["embedding"]}
+    }
+
+
+@cache
+def goals(steps=60):
+    """Where the layers are pulled to in every step: about 0."""
+    rng = np.random.default_rng(2)
+    return ([jax.tree.map(lambda p: np.float32(0.1 * rng.normal(size=p.shape)), layers()) for _ in range(steps)],)
+
+
+def pull_layers(params, batch):
+    parts = jax.tree.map(lambda p, goal: pull(p.astype(jnp.float32), (goal,)), params, batch[0])
+    return sum(jax.tree.leaves(parts))
+
+
+def test_over_muon_matrices_have_a_search_and_everything_else_another():
+    params, state = Loop(samuel()).run(layers(), goals(), pull_layers)
+    assert weights(state).shape == (2, 13)
+    of_matrices, of_others = learning_rate(state)
+    assert of_matrices != of_others
+    assert pull_layers(params, (goals()[0][-1],)) < 0.9 * pull_layers(layers(), (goals()[0][-1],))
+
+
+def test_with_one_rate_it_is_muon_with_that_rate():
+    ours = Loop(samuel("muon", (0.05,), steps=10**9, weight_decay=0.0)).run(layers(), goals(), pull_layers)[0]
+    muon = optax.chain(scale_by_muon(), optax.scale(-0.05))
+    assert_close(ours, Loop(muon).run(layers(), goals(), pull_layers)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_with_one_rate_it_is_adamw_with_that_rate(weight_decay):
+    data, table = batches(steps=100), jax.tree.map(lambda leaf: "table", start())
+    first = jax.tree.map(jnp.atleast_2d, start())  # vectors do not decay
+    wide = lambda params, batch: loss(jax.tree.map(lambda leaf: leaf[0], params), batch)  # noqa: E731
+    own = samuel("adam", (0.05,), steps=10**9, weight_decay=weight_decay, roles=table)
+    ours, _ = Loop(own).run(first, data, wide)
+    theirs, _ = Loop(optax.adamw(0.05, weight_decay=weight_decay)).run(first, data, wide)
+    assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_over_muon_every_matrix_moves_along_all_its_directions_alike():
+    optimizer = samuel("muon", (1.0,), weight_decay=0.0)
+    updates, _ = jax.jit(optimizer.update)(layers(), jax.jit(optimizer.init)(layers()), layers())
+    for name, inputs, outputs in (("dense", 6, 4), ("Conv_0", 18, 5)):
+        sizes = np.linalg.svd(np.reshape(updates[name]["kernel"], (inputs, outputs)), compute_uv=False)
+        sizes /= 0.2 * math.sqrt(max(inputs, outputs))
+        assert (abs(sizes - 1) < 0.35).all(), name  # five iterations make them roughly 1
+    rows = updates["embed"]["embedding"]
+    assert_close(rows / abs(rows).max(), -jnp.sign(layers()["embed"]["embedding"]), rtol=1e-3)  # a first step of Adam's
+
+
+def test_roles_that_are_known_better_decide_who_moves_by_muon_and_what_decays():
+    options = {"learning_rates": (1.0,), "weight_decay": 0.5}
+    params = {"kernel": jnp.ones((4, 4)), "bias": jnp.ones(4)}
+    zeros = jax.tree.map(jnp.zeros_like, params)
+
+    def move(roles):
+        optimizer = samuel(**options, roles=roles)
+        return optimizer.update(zeros, optimizer.init(params), params)[0]
+
+    assert_close(move(None), {"kernel": jnp.full((4, 4), -0.5), "bias": jnp.zeros(4)})
+    for told in ({"kernel": "vector", "bias": None}, lambda name, p: "vector" if name == "kernel" else None):
+        assert_close(move(told), zeros)
+    shapes = jax.eval_shape(samuel(roles={"kernel": "table", "bias": None}).init, params)
+    assert shapes.base.square["kernel"].shape == (4, 4)  # Adam's
+
+
+def test_a_chain_can_be_the_base():
+    chain = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_rms(), optax.trace(decay=0.5))
+    ours, _ = Loop(samuel(chain, (1e-2,), steps=10**9, weight_decay=0.0)).run()
+    theirs, _ = Loop(optax.chain(chain, optax.scale(-1e-2))).run()
+    assert_close(ours, theirs)
+
+
+def test_a_base_is_given_the_extra_arguments_and_the_parameters():
+    def update(updates, state, params=None, *, factor, **extra):
+        return jax.tree.map(lambda g, p: factor * (g + p), updates, params), state
+
+    base = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    loop = Loop(samuel(base, (0.1,), weight_decay=0.0))
+    gradient = jax.tree.map(lambda leaf: leaf + 2, start())
+    updates, _ = loop.update(gradient, loop.init(start()), start(), factor=3.0)
+    assert_close(updates, jax.tree.map(lambda g, p: -0.1 * 3 * (g + p), gradient, start()))
+
+
+# Optax's suite of its contributions, in an eighth of its steps
+
+
+def sum_of_squares(goal):
+    return lambda params: sum(jax.tree.leaves(jax.tree.map(lambda p, q: jnp.sum((p - q) ** 2), params, goal)))
+
+
+def rosenbrock(params):
+    return (1 - params[0]) ** 2 + 100 * (params[1] - params[0] ** 2) ** 2
+
+
+MIXED = (jnp.array([1.0, -1.0, 2.0]), jnp.array([[1.0, 0.0], [-1.0, 1.0]]))
+TARGETS = {
+    "parabola": (jnp.array([-1.0, 10.0, 1.0]), jnp.array([1.0, -1.0, 1.0]), None),
+    "rosenbrock": (jnp.zeros(2), jnp.ones(2), rosenbrock),
+    "matrix parabola": (jnp.zeros((2, 2)), jnp.array([[3.0, -2.0], [1.0, 4.0]]), None),
+    "mixed": (jax.tree.map(jnp.zeros_like, MIXED), MIXED, None),
+}
+RUNS = [("muon", None, target) for target in TARGETS] + [("sgd", 4000, target) for target in TARGETS]
+RUNS += [(base, None, "rosenbrock") for base in ("adam", "momentum", "adagrad")]
+
+
+@pytest.mark.parametrize(("base", "steps", "target"), RUNS)
+def test_it_converges_on_the_targets_of_optax(base, steps, target):
+    params, goal, objective = TARGETS[target]
+    objective, optimizer = objective or sum_of_squares(goal), samuel(base, steps=steps, weight_decay=0.0)
+
+    def step(carry, _):
+        params, state = carry
+        updates, state = optimizer.update(jax.grad(objective)(params), state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    state = optax.tree.map_params(optimizer, lambda v: v, optimizer.init(params))
+    (params, state), _ = jax.jit(partial(jax.lax.scan, step, length=4000))((params, state))
+    assert_close(params, goal, rtol=3e-2, atol=3e-2)
+    assert_close(averaged(state, params), goal, rtol=3e-2, atol=3e-2)
+
+
+# Gradients that are not finite, and the end of the run
+
+
+def test_a_gradient_that_is_not_finite_is_left_out_and_counted():
+    bad = jax.tree.map(lambda leaf: np.insert(leaf, 7, np.nan, axis=0), batches())
+    params, state = Loop(make()).run(data=bad)
+    assert skipped(state) == 1
+    assert_close(params, plain_run()[0])
+    assert_close(averaged(state, params), averaged(plain_run()[1], plain_run()[0]))
+
+
+@pytest.mark.parametrize("base", ["muon", "adam", "sgd"])
+def test_a_run_whose_gradients_blow_up_comes_back(base):
+    first = {"kernel": jnp.linspace(-1, 1, 12).reshape(3, 4)}
+    loop = Loop(samuel(base))
+    params, state = first, loop.init(first)
+    for t in range(60):
+        gradient = jax.tree.map(lambda p, t=t: jnp.full_like(p, jnp.nan) if t in (20, 21, 40) else p, params)
+        updates, state = loop.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((params, averaged(state, params))))
+    assert skipped(state) == 3
+    assert jnp.abs(params["kernel"]).max() < 0.99
+
+
+def test_past_the_end_the_last_rate_is_kept():
+    rates = [float(learning_rate(state)) for _, state in followed(make(learning_rates=(0.01,), steps=30))][1:]
+    np.testing.assert_allclose(rates[:30], 0.01 * (1 - np.arange(30) / 30), rtol=1e-5)
+    np.testing.assert_allclose(rates[30:], rates[29], rtol=1e-5)
+
+
+def test_an_extended_run_goes_on_without_a_leap_and_falls_to_its_new_end():
+    loop = Loop(make(learning_rates=(0.01,), steps=30))
+    params, state = loop.run(data=batches(20))
+    rates = [float(learning_rate(state))]
+    state = extend(state, 100)
+    for _ in range(80):
+        updates, state = loop.update(params, state, params)
+        params = optax.apply_updates(params, updates)
+        rates.append(float(learning_rate(state)))
+    assert max(np.divide(rates[1:], rates[:-1])) < 1.15
+    np.testing.assert_allclose(rates[-30:], 0.01 * np.arange(30, 0, -1) / 100, rtol=1e-4)
+    assert loop.traces == 1
+
+
+def test_a_run_that_was_not_told_its_steps_cannot_be_extended():
+    with pytest.raises(ValueError, match="cannot extend a run without a number of steps"):
+        extend(make().init(start()), 100)
+    with pytest.raises(ValueError, match="steps must be a whole number of at least 41, got 40"):
+        extend(Loop(make(steps=40)).run()[1], 40)
+
+
+def test_a_run_resumed_from_a_checkpoint_is_the_same_to_the_bit(tmp_path):
+    loop, checkpoints = Loop(samuel()), Checkpoints(tmp_path)
+    path = list(followed(loop.optimizer, layers(), pull_layers, goals(20)))
+    checkpoints.save(10, path[10])
+    _, (params, state) = checkpoints.restore(like=path[0])
+    for goal in goals(20)[0][10:]:
+        updates, state = loop.update(jax.jit(jax.grad(pull_layers))(params, (goal,)), state, params)
+        params = optax.apply_updates(params, updates)
+    jax.tree.map(np.testing.assert_array_equal, (params, state), path[20])
+
+
+# Scales
+
+
+@pytest.mark.parametrize("base", ["muon", "adam", "adagrad"])
+def test_losses_times_a_constant_give_the_same_steps(base):
+    one = stepper(base)
+
+    def run(scale):
+        path = [(params, weights(state), shifts(state)) for params, state, _ in one.run(slopes(), scale)]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *path)
+
+    usual = run(1.0)
+    for scale in (1e4, 1e-2):
+        assert_close(run(scale), usual, rtol=1e-3, atol=1e-3)
+
+
+# What the state tells
+
+GRADIENTS = arrays(
+    np.float32, (10, 3), elements=st.sampled_from([0.0, 1.0, -1.0, 0.3, -2.5, 1e-12, 1e-4, 1e4, -1e12, 1e12, np.nan])
+) | arrays(np.float32, (10, 3), elements=st.floats(-10, 10, width=32))
+
+
+@pytest.mark.parametrize("base", ["muon", "adam"])
+@settings(max_examples=40)
+@given(slopes=GRADIENTS, scale=st.sampled_from([1e-6, 1.0, 1e3]))
+def test_weights_are_shares_and_parameters_stay_finite_whatever_the_gradients(base, slopes, scale):
+    for params, state, (rate, shares, *_) in stepper(base).run(slopes, scale):
+        shares = np.asarray(shares)
+        assert (shares >= 0).all()
+        np.testing.assert_allclose(shares.sum(axis=-1), 1, atol=1e-5)
+        assert (rate >= 0).all()
+        assert (rate < 1.001).all()
+        finite = jax.tree.map(lambda leaf: bool(np.isfinite(leaf).all()), (params, averaged(state, params)))
+        assert all(jax.tree.leaves(finite))
+
+
+def test_a_fresh_optimizer_shows_equal_weights():
+    np.testing.assert_allclose(weights(samuel().init(layers())), np.full((2, 13), 1 / 13), rtol=1e-5)
+
+
+# Refusing what cannot work
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rates": ()}, "learning_rates is empty"),
+        ({"learning_rates": (0.1, -0.5)}, "positive and finite, got -0.5"),
+        ({"learning_rates": (0.1, 0.2, 0.1)}, r"differ from each other, got \(0.1, 0.2, 0.1\)"),
+        ({"learning_rates": 0.1}, "must be a list of numbers, got 0.1"),
+        ({"base": "adamm"}, "base must be one of 'adam', .* got 'adamm'"),
+        ({"base": None}, "base must be one of 'adam', .* got None"),
+        ({"base": optax.scale_by_adam}, "optax transformation such as optax.scale_by_adam"),
+        ({"base": optax.adam(1.0)}, "steps downhill by itself"),
+        ({"base": optax.chain(optax.clip(1.0), optax.sgd(0.1))}, "steps downhill by itself"),
+        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+        ({"steps": 10.5}, "steps must be a whole number .* got 10.5"),
+        ({"weight_decay": -0.1}, "weight_decay must be .* at least 0, got -0.1"),
+        ({"weight_decay": True}, "weight_decay must be .* got True"),
+        ({"weight_decay": "a"}, "weight_decay must be .* got 'a'"),
+        ({"average": 8.0}, "average must be True or False, got 8.0"),
+        ({"on_shift": "stop"}, "on_shift must be one of 'restart', 'ignore', got 'stop'"),
+        ({"clip": 0.0}, "clip must be .* above 0, got 0.0"),
+        ({"search": (0.1,)}, r"search must be a samuel.core.RateSearch, got \(0.1,\)"),
+        ({"search": RateSearch(), "learning_rates": (0.1,)}, r"learning_rates=\(0.1,\) would be ignored"),
+        ({"state_dtype": "float16"}, "state_dtype must be 'float32' or 'bfloat16', got 'float16'"),
+        ({"state_dtype": 16}, "state_dtype must be 'float32' or 'bfloat16', got 16"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else ", ".join(part),  # names that are the same in every process
+)
+def test_options_that_cannot_work_are_refused_by_name(options, message):
+    with pytest.raises(ValueError, match=message):
+        samuel(**options)
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("horizon", "give steps"),
+        ("rule", "samuel.jax.paper.algorithm1"),
+        ("anchor_dtype", "give state_dtype"),
+        ("weight_decay_mask", "give roles"),
+        ("lag", r"give search=RateSearch\(lag=...\)"),
+    ],
+)
+def test_an_option_of_old_is_refused_with_what_replaces_it(option, instead):
+    with pytest.raises(TypeError, match=f"no option '{option}' any more: .*{instead}"):
+        samuel(**{option: 1})
+
+
+def test_an_option_that_never_was_is_refused_with_those_that_are():
+    with pytest.raises(TypeError, match="unknown option 'lr'; choose from base, learning_rates, steps"):
+        samuel(lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "params", "message"),
+    [
+        ("usual", None, r"needs the parameters: call update\(gradients, state, params\)"),
+        ({"w": jnp.zeros(3)}, "usual", "gradients have the structure"),
+        ("usual", {"w": jnp.zeros(3), "c": jnp.zeros(3)}, "have the structure"),
+        ({"w": jnp.zeros(4), "v": jnp.zeros(3)}, "usual", r"gradients have shape \(4,\) at \['w'\]"),
+    ],
+    ids=["no params", "gradient missing", "other params", "other shape"],
+)
+def test_gradients_and_parameters_that_do_not_fit_are_refused(gradients, params, message):
+    optimizer = make()
+    gradients, params = (start() if tree == "usual" else tree for tree in (gradients, params))
+    with pytest.raises(ValueError, match=message):
+        optimizer.update(gradients, optimizer.init(start()), params)
+
+
+def test_parameters_of_another_shape_than_at_the_start_are_refused():
+    optimizer, other = make(), start() | {"w": jnp.zeros(4)}
+    with pytest.raises(ValueError, match=r"parameters have shape \(4,\) at \['w'\], but the optimizer's state \(3,\)"):
+        optimizer.update(other, optimizer.init(start()), other)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (optax.adam(1e-3), "what this optimizer's init"),
+        (make(learning_rates=(0.1,)), r"other options: it has weights of shape \(1, 1, 10\)"),
+        (make(average=False), "other options: .* no average, and this one needs .* an average"),
+    ],
+    ids=["another optimizer", "other rates", "no average"],
+)
+def test_a_state_of_another_optimizer_is_refused(other, message):
+    with pytest.raises(ValueError, match=message):
+        make().update(start(), other.init(start()), start())
+
+
+def test_parameters_that_are_not_floats_are_refused_with_their_path():
+    with pytest.raises(TypeError, match=r"got int32 at params\['layer'\]\[1\]"):
+        make().init({"layer": [jnp.zeros(2), jnp.arange(3)]})
+    with pytest.raises(TypeError, match=r"got complex64 at params\['z'\]; .*split_real_and_imaginary"):
+        make().init({"z": jnp.zeros(2, jnp.complex64)})
+
+
+def test_roles_that_do_not_fit_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"role='matrix' does not fit parameter 'w' of shape \(3,\)"):
+        samuel(roles={"w": "matrix", "v": None}).init(start())
+    with pytest.raises(ValueError, match="roles must be a tree like that of the parameters"):
+        samuel(roles={"it": "vector"}).init(start())

@@ -16,7 +16,6 @@ from samuel_lab.report.gathering import studies
 from samuel_lab.report.reading import read
 from samuel_lab.report.summary import results
 from samuel_lab.runs import DamagedRun, Run, RunError
-from samuel_lab.studies.catalogue import STUDIES
 from samuel_lab.studies.compute import Compute
 from samuel_lab.studies.offline import DigitsOffline
 from samuel_lab.studies.settings import BadSetting
@@ -265,8 +264,3 @@ def test_of_two_runs_that_begin_in_one_folder_at_once_only_one_does(tmp_path, mo
     monkeypatch.undo()
     assert first.config["command"] == "first"
     assert sorted(path.name for path in first.folder.iterdir()) == ["config.json"]
-
-
-def test_stability_refuses_what_would_change_nothing():
-    with pytest.raises(BadSetting, match="the drop-in's"):
-        STUDIES["stability"].read({"task": "digits-offline", "samuel_weight_decay": 0.1})

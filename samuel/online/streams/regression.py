@@ -10,8 +10,10 @@ from samuel.online.learner import whole_number
 from samuel.online.losses import Data, LogisticLoss, SquaredLoss
 from samuel.online.streams.generated import Drift, Generated, along_the_sphere, check_drift, check_number, drifted
 
-LABELS = 1
-"""Keeps the random numbers of labels apart from those of features."""
+LABELS, OUTLIERS = 1, 2
+"""Keep the random numbers of labels and outliers apart from those of features."""
+OUTLIER_SIZE = 10.0
+"""How many times as large the features and the target of an outlier are."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class DriftingRegression(_Drifting):
         drift: "abrupt": all at once every `period` rounds; "gradual": at constant speed along the sphere, from one
             draw to the next in `period` rounds; "recurring": abrupt, and the same few vectors come back in turn.
         concepts: how many vectors recur.
+        outliers: share of rounds in another unit: features and target are 10 times as large, loss and gradient 100
+            times.
 
     >>> stream = DriftingRegression(dim=3, period=100)
     >>> features, target = stream.data(990, 1010)
@@ -89,11 +93,22 @@ class DriftingRegression(_Drifting):
     True
     """
 
+    outliers: float = 0.0
     loss = SquaredLoss()
+
+    def __post_init__(self) -> None:
+        check_number("outliers", self.outliers, most=1.0)
+        super().__post_init__()
 
     def piece(self, number: int, start: int, stop: int) -> Data:
         features, signal, noise = self._features(number, start, stop)
-        return features, signal + self.noise * noise
+        target = signal + self.noise * noise
+        if not self.outliers:
+            return features, target
+        offset = number * self.period
+        chances = self.random(number, OUTLIERS).random(size=(stop - offset, *self.batch))[start - offset :]
+        size = np.where(chances < self.outliers, OUTLIER_SIZE, 1.0)
+        return size[..., None] * features, size * target
 
 
 @dataclass(frozen=True)

@@ -78,26 +78,26 @@ def test_findings_are_true_when_samuel_loses_and_when_it_wins(report):
     contest = report.contests[1]
     loses = page.findings(with_totals(contest, ogd=10.0, ogd_sqrt=80.0, adagrad=90.0, samuel=20.0, samuel_ogd=30.0))
     assert loses[0].startswith("Lowest total loss: 10.0, by OGD with rate ")
-    assert loses[1].startswith("Of the others that are not told a rate either, SAOL")
+    assert loses[1].startswith("Of the others without a learning rate, SAOL")
     assert "loses 20.0: 2.00 times as much as OGD" in loses[2]
     wins = page.findings(with_totals(contest, ogd=40.0, ogd_sqrt=80.0, adagrad=90.0, samuel=30.0, samuel_ogd=20.0))
     assert wins[0].startswith("Lowest total loss: 20.0, by SAMUEL (OGD, 8 rates).")
-    assert "SAMUEL, which is not told what rate to use, loses 30.0" in wins[2]
-    assert "SAMUEL (OGD, 8 rates), which is not told what rate to use, loses 20.0: 2.00 times less than OGD" in wins[3]
+    assert "SAMUEL, without a learning rate, loses 30.0" in wins[2]
+    assert "SAMUEL (OGD, 8 rates), without a learning rate, loses 20.0: 2.00 times less than OGD" in wins[3]
 
 
 def test_findings_about_negative_losses_are_differences_and_not_ratios(report):
     contest = report.contests[1]
     said = page.findings(with_totals(contest, ogd=-40.0, samuel=-30.0, samuel_ogd=-50.0))
-    assert "SAMUEL, which is not told what rate to use, loses −30.0: 10.0 more than OGD" in said[2]
+    assert "SAMUEL, without a learning rate, loses −30.0: 10.0 more than OGD" in said[2]
     assert "loses −50.0: 10.0 less than OGD" in said[3]
 
 
 def test_findings_name_every_form_of_samuel_and_not_only_the_best(report):
     for contest in report.contests:
         forms = [result.label for result in contest.results if result.family == "samuel"]
-        sentences = [sentence for sentence in page.findings(contest) if ", which is not told" in sentence]
-        assert [sentence.partition(", which")[0] for sentence in sentences] == forms
+        sentences = [sentence for sentence in page.findings(contest) if ", without a learning rate, loses" in sentence]
+        assert [sentence.partition(", without")[0] for sentence in sentences] == forms
 
 
 def test_findings_say_who_is_best_on_the_worst_interval_and_where_samuel_stands(report):
@@ -117,8 +117,7 @@ def test_findings_say_who_is_best_on_the_worst_interval_and_where_samuel_stands(
         return page.findings(replace(contest, results=tuple(results)))[-1]
 
     assert with_regrets(saol=1.0, ogd=2.0, samuel=3.0) == (
-        "Smallest worst regret on 64 rounds: 1.00, by SAOL; the best form of SAMUEL, SAMUEL, is number 3 of 8 with "
-        "3.00."
+        "Smallest worst regret on 64 rounds: 1.00, by SAOL; the best SAMUEL, SAMUEL, is number 3 of 8 with 3.00."
     )
     assert with_regrets(saol=2.0, samuel=1.0) == "Smallest worst regret on 64 rounds: 1.00, by SAMUEL."
 

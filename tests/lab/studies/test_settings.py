@@ -169,9 +169,16 @@ def test_values_that_do_not_go_together_are_refused_by_name(study, values, name,
     assert error.name == name
 
 
-def test_the_options_of_a_run_made_before_the_drop_ins_had_names_are_refused_with_the_reason():
-    with pytest.raises(BadSetting, match="made by an older samuel.*samuel_base, samuel_horizon.*cannot be resumed"):
-        study_of("digits", {"seeds": 1, "samuel_base": "muon", "samuel_horizon": True})
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"samuel_base": "muon", "samuel_horizon": True}, "samuel_base, samuel_horizon"),
+        ({"samuel_weight_decay": None}, "samuel_weight_decay"),
+    ],
+)
+def test_the_options_of_a_run_made_with_another_drop_in_are_refused_with_the_reason(options, named):
+    with pytest.raises(BadSetting, match=f"made by an older samuel.*{named}.*cannot be resumed"):
+        study_of("digits", {"seeds": 1, **options})
 
 
 def test_a_study_that_does_not_exist_is_refused_with_those_that_do():

@@ -8,7 +8,6 @@ import numpy as np
 import optax
 import pytest
 
-from samuel.jax import old_transform
 from samuel_lab.models import ConvNet, Task
 from samuel_lab.studies.offline import DigitsOffline
 from samuel_lab.studies.shift import Digits, Shift
@@ -73,14 +72,21 @@ def test_a_step_schedule_has_a_rate_for_each_phase():
 
 def test_the_drop_ins_differ_in_base_and_in_what_they_are_given():
     abouts = {name: method(name, ONLINE).about for name in DROP_INS}
+    both, one = "one learning rate for matrices and one for the rest", "the learning rate"
+    told, untold = "given the number of steps; the last parameters.", "not given the number of steps; the averaged "
     assert abouts == {
-        "samuel": "SAMUEL over Muon: no learning rate, one gradient a step, given the number of steps.",
-        "samuel-untold": "SAMUEL over Muon: no learning rate, one gradient a step, not given the number of steps.",
-        "samuel-adam": "SAMUEL over Adam: no learning rate, one gradient a step, given the number of steps.",
+        "samuel": f"SAMUEL over Muon, which finds {both}, one gradient a step; {told}",
+        "samuel-untold": f"SAMUEL over Muon, which finds {both}, one gradient a step; {untold}parameters.",
+        "samuel-adam": f"SAMUEL over Adam, which finds {one}, one gradient a step; {told}",
     }
     assert len({method(name, ONLINE).label for name in DROP_INS}) == 3
-    decayed = replace(ONLINE, settings=Papers(samuel_weight_decay=0.01))
-    assert method("samuel", decayed).about.endswith("the number of steps, weight decay 0.01.")
+
+
+@pytest.mark.parametrize(("name", "averages"), [("samuel", False), ("samuel-untold", True), ("samuel-adam", False)])
+def test_a_drop_in_is_evaluated_at_the_average_where_the_number_of_steps_is_not_given(name, averages):
+    trainer = method(name, replace(ONLINE, steps=100, optimizers={}))
+    state = trainer.init(jax.random.key(0))
+    assert (state.opt_state.average is not None) == averages
 
 
 def test_samuel_full_has_forty_experts_in_the_online_experiment():
@@ -99,8 +105,9 @@ def test_samuel_linear_has_the_same_experts_and_one_gradient_a_step():
 @pytest.mark.parametrize("name", DROP_INS)
 def test_the_plan_has_the_levels_that_the_drop_in_keeps_weights_for(name):
     trainer = method(name, replace(ONLINE, steps=100, optimizers={}))
-    weights = old_transform.weights(trainer.init(jax.random.key(0)).opt_state)
-    assert (len(trainer.levels), len(trainer.rates)) == weights.shape
+    facts = trainer.facts(trainer.init(jax.random.key(0)), 0)
+    assert (len(trainer.levels), len(trainer.rates)) == np.shape(facts["weights"])
+    assert trainer.rates[0] < facts["rate"] < trainer.rates[-1]
 
 
 def test_the_offline_algorithm_has_an_expert_for_each_rate_and_history_decay():

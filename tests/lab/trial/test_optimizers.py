@@ -10,9 +10,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 import samuel.jax as sj
-from samuel.jax import old_transform
-from samuel_lab.trial.drop_in import averaged, matrices
-from samuel_lab.trial.optimizers import BASES, PEERS, base, peer, scale_by_wngrad
+from samuel_lab.trial.drop_in import averaged
+from samuel_lab.trial.optimizers import BASES, PEERS, base, matrices, peer, scale_by_wngrad
 
 # Arrays of NumPy, so that nothing is compiled for what is not tested.
 SHAPES = {"conv": {"kernel": (3, 3, 2, 4), "bias": (4,)}, "dense": {"kernel": (4, 3)}, "embedding": (5, 2)}
@@ -118,7 +117,7 @@ def test_the_state_of_a_base_keeps_its_shapes_as_compiled_loops_need_it(name):
 @pytest.mark.parametrize("name", ["muon", "adafactor"])
 def test_under_samuel_a_base_that_cares_for_shapes_sees_them(name):
     inner = base(name)
-    optimizer = old_transform.samuel(inner, (0.1,), rule="theorem", cover=sj.Chosen(()))
+    optimizer = sj.samuel(inner, (0.1,), weight_decay=0.0)
 
     @jax.jit
     def first(gradient, params):

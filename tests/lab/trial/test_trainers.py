@@ -53,7 +53,7 @@ def weighed(values, weights):
     return jax.tree.map(lambda *leaves: np.tensordot(weights, np.stack(leaves), 1).astype(np.float32), *values)
 
 
-@pytest.mark.parametrize("name", ["samuel", "adam/constant+average"])
+@pytest.mark.parametrize("name", ["samuel-untold", "adam/constant+average"])
 def test_an_average_is_judged_with_statistics_averaged_alike(name):
     trainer, state, seen = path(name)
     # The n-th of the parameters after the start, which is the 0-th, has pace 9 / (n + 9) in the average.

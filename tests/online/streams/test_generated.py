@@ -24,6 +24,7 @@ STREAMS = {
     "regression, abrupt": DriftingRegression(dim=3, period=70),
     "regression, gradual": DriftingRegression(dim=3, period=70, drift="gradual"),
     "regression, recurring": DriftingRegression(dim=3, period=70, drift="recurring"),
+    "regression, outliers": DriftingRegression(dim=3, period=70, outliers=0.1),
     "classification, abrupt": DriftingClassification(dim=3, period=70),
     "classification, gradual": DriftingClassification(dim=3, period=70, drift="gradual", noise=0.1),
     "classification, recurring": DriftingClassification(dim=3, period=70, drift="recurring", concepts=2),
@@ -142,6 +143,15 @@ def test_regression_targets_are_the_true_ones_and_noise():
     noise = target - np.sum(features * stream.truth(0, 4000), axis=-1)
     assert abs(noise.mean()) < 0.02
     assert noise.std() == pytest.approx(0.3, rel=0.05)
+
+
+def test_outliers_are_rounds_in_another_unit():
+    usual = DriftingRegression(dim=3, period=100).data(0, 4000)
+    some = DriftingRegression(dim=3, period=100, outliers=0.1).data(0, 4000)
+    times = some[1] / usual[1]
+    np.testing.assert_allclose(some[0], times[:, None] * usual[0])
+    assert set(times.round(9)) == {1.0, 10.0}
+    assert 0.08 < np.mean(times > 5) < 0.12
 
 
 def test_no_coefficients_lose_less_than_the_true_ones_of_a_clear_classification():
@@ -283,6 +293,7 @@ class TestStorms:
         (lambda: DriftingRegression(dim=2, concepts=1), "concepts must be a whole number of at least 2, got 1"),
         (lambda: DriftingRegression(dim=2, seed=-1), "seed must be a whole number of at least 0, got -1"),
         (lambda: DriftingRegression(dim=2, streams=0), "streams must be a whole number of at least 1, got 0"),
+        (lambda: DriftingRegression(dim=2, outliers=2), "outliers must be .* at most 1, got 2"),
         (lambda: DriftingClassification(dim=2, noise=0.6), "noise must be .* at most 0.5, got 0.6"),
         (lambda: SparseRegression(dim=2, task="quantile"), "task must be one of .*, got 'quantile'"),
         (lambda: SparseRegression(dim=2, active=0), "active must be a whole number of at least 1, got 0"),
