@@ -357,7 +357,7 @@ class Engine:
             scale_(steps, lr.to(steps[0].device) if isinstance(lr, Tensor) else lr)
             add_(points, steps, along)
         goes_on, memory = 1 - moves.restart, self.rule.search.lag
-        lag = 1 - new * (1 - memory)  # a gradient that is left out changes nothing
+        lag = 1 - _counts(moves.gradient) * (1 - memory)  # a gradient that is left out changes nothing
         for vectors, factor in ((sums, goes_on), (lags, goes_on * lag)):
             scale_(vectors, factor * keep)
             if steps:
@@ -383,7 +383,7 @@ class Engine:
         self, bucket: Bucket, group: dict[str, Any], scale: Number, count: Number, fresh: Number
     ) -> Tensors:
         """The directions of the base for the gradients times a factor, as new tensors; matrices are not orthogonal."""
-        new: Any = (scale > 0) * 1.0
+        new = _counts(scale)
         slopes = bucket.gradients(-1.0 if group["maximize"] else 1.0)
         if isinstance(new, Tensor):  # a factor of 0 would leave what is not finite
             slopes = [torch.where(new > 0, g * scale.to(g.dtype), 0.0) for g in slopes]
@@ -423,6 +423,11 @@ def is_stopped(lr: Number) -> bool:
 
 def _number(value: Number) -> Number:
     return value.reshape(()) if isinstance(value, Tensor) else value
+
+
+def _counts(scale: Any) -> Any:
+    """1 where a gradient times the factor is followed, 0 where it is left out."""
+    return (scale > 0) * 1.0
 
 
 def _is_on(lr: Tensor, like: Tensor) -> Tensor:
