@@ -188,6 +188,18 @@ def headline() -> str:
     return table(["test accuracy, %", *(head for *_, head in tasks)], lines)
 
 
+def experts_adagrad() -> str:
+    """The two kinds of AdaGrad of the paper's experts, after the shift of the digits."""
+    rows, key = rows_of(study("digits")), "window_100"
+    lines = [
+        [label(name), *(percent(rows[method]["values"][key]) for method in (name, f"{name} (plain)"))]
+        for name in ("samuel-full", "samuel-linear")
+    ]
+    return table(
+        ["digits, first 100 rounds after the shift, %", "sum from 0.1 (`optax`)", "sum from 0 (`plain`)"], lines
+    )
+
+
 def newest(rows: dict[str, Any], names: Sequence[str]) -> list[str]:
     """The first of some methods that has a row."""
     return [name for name in names if name in rows][:1]
@@ -327,6 +339,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "digits": lambda: study_table("digits"),
     "digits_sweep": lambda: study_table("digits_sweep"),
     "digits_offline": lambda: study_table("digits_offline"),
+    "experts_adagrad": experts_adagrad,
     "recovery": recovery,
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
