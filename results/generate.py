@@ -188,6 +188,18 @@ def headline() -> str:
     return table(["test accuracy, %", *(head for *_, head in tasks)], lines)
 
 
+def experts_adagrad() -> str:
+    """The two kinds of AdaGrad of the paper's experts, after the shift of the digits."""
+    rows, key = rows_of(study("digits")), "window_100"
+    lines = [
+        [label(name), *(percent(rows[method]["values"][key]) for method in (name, f"{name} (plain)"))]
+        for name in ("samuel-full", "samuel-linear")
+    ]
+    return table(
+        ["digits, first 100 rounds after the shift, %", "sum from 0.1 (`optax`)", "sum from 0 (`plain`)"], lines
+    )
+
+
 def newest(rows: dict[str, Any], names: Sequence[str]) -> list[str]:
     """The first of some methods that has a row."""
     return [name for name in names if name in rows][:1]
@@ -259,22 +271,19 @@ def scaling() -> str:
     return table(head, lines)
 
 
-def regret_growth(family: str, inside: str, lengths: Sequence[int]) -> str:
-    """Worst regret on intervals of one family of streams of Table 1, and the power with which it grows."""
-    found = load("table1")
-    labels = {row["method"]: row["label"] for row in found["methods"]}
-    (streams,) = (one for one in found["families"] if one["family"] == family)
-    (grid,) = (one for one in streams["intervals"] if one["inside"] == inside)
-    with_change = any(row["intervals"][0]["exponent_in_T"] is not None for row in streams["results"])
+def regret_growth(stream: str, inside: str, lengths: Sequence[int]) -> str:
+    """Worst regret on intervals of a stream of Table 1, and the power with which it grows."""
+    (found,) = (one for one in load("table1")["streams"] if one["stream"] == f"table1-{stream}")
+    (grid,) = (one for one in found["bounds"]["intervals"] if one["inside"] == inside)
+    with_change = any(row["intervals"][0]["exponent_in_T"] is not None for row in found["learners"])
     lines = []
-    by_method = {row["method"]: row for row in sorted(streams["results"], key=lambda row: row["scale"] == "known")}
-    for row in by_method.values():  # with the scale given, where the method can be given it
+    for row in found["learners"]:
         (part,) = (one for one in row["intervals"] if one["inside"] == inside)
         cells = [number(part["worst_regret"][grid["lengths"].index(length)]) for length in lengths]
         cells.append(number(part["exponent"]))
         if with_change:
             cells.append(number(part["exponent_in_T"]))
-        lines.append((part["worst_regret"][grid["lengths"].index(lengths[-1])], [labels[row["method"]], *cells]))
+        lines.append((part["worst_regret"][grid["lengths"].index(lengths[-1])], [row["label"], *cells]))
     head = ["worst regret", *(f"{length:,} rounds" for length in lengths), "power of the length"]
     head += ["after a change, power of T"] * with_change
     return table(head, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
@@ -327,7 +336,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "imagenette": lambda: study_table("imagenette"),
     "sst2": lambda: study_table("sst2"),
     "digits": lambda: study_table("digits"),
+    "digits_sweep": lambda: study_table("digits_sweep"),
     "digits_offline": lambda: study_table("digits_offline"),
+    "experts_adagrad": experts_adagrad,
     "recovery": recovery,
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
