@@ -15,7 +15,10 @@ SERVER.set_forkserver_preload(["torch.distributed.fsdp", "torch.distributed.tens
 
 
 def run_ranks(work, size, folder, *arguments):
-    """Call `work(rank, size, *arguments)` in as many processes, which form a gloo group; what each returned."""
+    """Call `work(rank, size, *arguments)` in as many processes, which form a gloo group; what each returned.
+
+    Of a process that was killed, it is the number of the signal.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     pipes = [SERVER.Pipe(duplex=False) for _ in range(size)]
     processes = [
@@ -28,9 +31,13 @@ def run_ranks(work, size, folder, *arguments):
         for _, sender in pipes:
             sender.close()
         found = []
-        for receiver, _ in pipes:
+        for process, (receiver, _) in zip(processes, pipes, strict=True):
             assert receiver.poll(PATIENCE), "a process neither ended nor failed"
-            ended_well, result = pickle.loads(receiver.recv_bytes())
+            try:
+                ended_well, result = pickle.loads(receiver.recv_bytes())
+            except EOFError:
+                process.join()
+                ended_well, result = True, -process.exitcode
             assert ended_well, result
             found.append(result)
         return found
@@ -49,8 +56,8 @@ def _rank(sender, work, rank, size, folder, arguments):
         dist.init_process_group(
             "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size, timeout=timedelta(seconds=60)
         )
-        sender.send_bytes(pickle.dumps((True, work(rank, size, *arguments))))  # not as shared memory
-        dist.barrier()
+        result = work(rank, size, *arguments)
+        sender.send_bytes(pickle.dumps((True, result)))  # not as shared memory
         dist.destroy_process_group()
     except BaseException:
         sender.send_bytes(pickle.dumps((False, traceback.format_exc())))

@@ -1,18 +1,12 @@
 """On several processes the optimizer does what it does on one, and its checkpoints go on where they were taken."""
 
-import json
-import os
-import shutil
 import signal
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
+from tests.torch.processes import run_ranks
 from tests.torch.workers import ranks
 from tests.torch.workers.ranks import (
     CLIP,
@@ -25,13 +19,9 @@ from tests.torch.workers.ranks import (
     SHORT_FLIP,
     SHORT_RUNS,
     STEPS,
-    WHOLE_RUNS,
     Training,
 )
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = Path(ranks.__file__)
-PATIENCE = 300  # seconds, on a busy machine
 SPREADS = ("replicated", "sharded")
 IN_DOUBLE = [name for name, options in SHORT_RUNS.items() if "dtype" not in options]
 
@@ -41,63 +31,23 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-# Processes
-
-
-def run_job(job, folder):
-    """Two processes that do a job together; how each of them ended."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    started = []
-    try:
-        for rank in range(ranks.RANKS):
-            command = [sys.executable, "-W", "error", SCRIPT, job, folder, str(rank)]
-            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-            started.append(subprocess.Popen(command, env=environment, **pipes))
-        return [(process.communicate(timeout=PATIENCE)[0], process.returncode) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-
-
-def results(job, folder):
-    """What each process of a job wrote, after doing the job."""
-    for output, code in run_job(job, folder):
-        assert code == 0, output
-    return [json.loads((folder / f"{job}-{rank}.json").read_text()) for rank in range(ranks.RANKS)]
-
-
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory):
-    """What came of all jobs, which are done once, also where several workers run these tests."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    folder = shared / "ranks"
-    summary = folder / "summary.json"
-    with FileLock(shared / "ranks.lock"):
-        if not summary.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            done = {"train": results("train", folder), "die": [code for _, code in run_job("die", folder)]}
-            Training(SHORT_RUNS["adam"], flip=SHORT_FLIP).run(0, SAVED).save(folder / "one process", "sharded")
-            done["resume"] = results("resume", folder)
-            summary.write_text(json.dumps(done))
-    return json.loads(summary.read_text()) | {"folder": folder}
+    """What came of all jobs, for each of two processes."""
+    folder = tmp_path_factory.mktemp("ranks")
+    done = {job.__name__: run_ranks(job, 2, folder / job.__name__, folder) for job in (ranks.train, ranks.die)}
+    Training(SHORT_RUNS["adam"], flip=SHORT_FLIP).run(0, SAVED).save(folder / "one process", "sharded")
+    return done | {"resume": run_ranks(ranks.resume, 2, folder / "resume", folder), "folder": folder}
 
 
 def of_ranks(jobs, job, name):
     """What a run gave on each rank."""
-    for found in jobs[job]:
-        facts = found.get(name, {"error": f"not done, because the one before failed: {list(found)[-1]}"})
-        assert "error" not in facts, facts["error"]
     return [found[name] for found in jobs[job]]
 
 
 @cache
 def on_one_process(name):
-    return Training({**LONG_RUNS, **WHOLE_RUNS}[name]).run(0, STEPS).facts()
+    return Training(LONG_RUNS[name]).run(0, STEPS).facts()
 
 
 @cache
@@ -148,20 +98,7 @@ def test_two_processes_with_half_the_batch_each_end_where_one_does(jobs, spread,
         assert_close(found, on_one_process(name), 1e-5)
 
 
-@pytest.mark.parametrize("name", WHOLE_RUNS)
-@pytest.mark.parametrize("spread", ["replicated", "two replicas of one shard"])
-def test_a_base_that_needs_whole_parameters_works_where_every_process_has_them(jobs, spread, name):
-    found = of_ranks(jobs, "train", f"{spread}: {name}")
-    assert_same_steps(found)
-    assert_close(found[0], on_one_process(name), 1e-5)
-
-
-def test_matrices_that_are_split_are_refused(jobs):
-    for found in of_ranks(jobs, "train", "split matrices"):
-        assert found["said"].startswith("Muon needs whole matrices in every process, and '0.weight' of shape (7, 5)")
-
-
-@pytest.mark.parametrize("name", [*LONG_RUNS, *WHOLE_RUNS])
+@pytest.mark.parametrize("name", LONG_RUNS)
 def test_the_runs_restart_after_the_targets_have_flipped(name):
     """Otherwise what is said about them here would be said of the easy part only."""
     assert any(step > FLIP for step in on_one_process(name)["shifted"])
@@ -262,9 +199,9 @@ def test_a_checkpoint_of_one_process_resumes_on_two_ranks(jobs):
 
 
 def test_a_run_whose_rank_was_killed_resumes_and_ends_where_the_unbroken_one_does(jobs):
-    assert jobs["die"][1] == -signal.SIGKILL
-    survivor = json.loads((jobs["folder"] / "die-0.json").read_text())
-    assert "error" in survivor["killed"]  # it cannot train without the other
+    survivor, killed = jobs["die"]
+    assert killed == signal.SIGKILL
+    assert "gloo" in survivor  # it cannot train without the other
     resumed, unbroken = of_ranks(jobs, "resume", "killed"), of_ranks(jobs, "train", "never saved")
     for one, other in zip(resumed, unbroken, strict=True):
         assert_goes_on(one, other)

@@ -1,26 +1,14 @@
-"""Training runs on one process or on several: whole, replicated (DDP) or sharded (FSDP2), and their checkpoints.
+"""Training runs on one process or on several: whole, replicated (DDP) or sharded (FSDP2), and their checkpoints."""
 
-    python ranks.py JOB FOLDER RANK
-
-One of two processes that do a job together: "train", "die" or "resume". What came of it is written to
-FOLDER/JOB-RANK.json. Tests import the runs too, to do them in a process of their own.
-"""
-
-import datetime
 import functools
 import hashlib
-import json
 import os
 import signal
-import sys
-import traceback
 from contextlib import nullcontext
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -35,7 +23,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from samuel.torch import Samuel
 
-RANKS = 2
 ROWS = 16
 STEPS, FLIP = 160, 80
 """Of a long run; at the flip, everything that was learned becomes wrong."""
@@ -49,15 +36,14 @@ LONG_RUNS = {
     "adam": {"base": "adam"},
     "weight decay": {"base": "adam", "weight_decay": 0.3, "steps": 2 * STEPS, "average": True},
     "a class": {"base": functools.partial(torch.optim.SGD, momentum=0.9), "clip": 1.0},
+    "muon": {"base": "muon"},
 }
 SHORT_RUNS = {
     "adam": {"base": "adam"},
     "a class with 16-bit state": {"base": torch.optim.Adagrad, "state_dtype": torch.bfloat16, "steps": SHORT},
     "16-bit parameters": {"base": "adam", "dtype": torch.bfloat16},
-    "muon without matrices": {"base": "muon", "role": "table"},
+    "muon": {"base": "muon"},
 }
-WHOLE_RUNS = {"muon": {"base": "muon"}}
-"""Of bases that need whole parameters; as long as the long ones."""
 MESHES = {"two replicas of one shard": (2, 1), "one replica of two shards": (1, 2)}
 """Ways to spread the middle layer, where each process has all of the others."""
 FORMS = ("sharded", "flattened", "full")
@@ -266,44 +252,28 @@ def digest(state):
     return found.hexdigest()
 
 
-# Jobs
+# What processes do together: `run_ranks` calls these in each of them
 
 
-def train(folder):
+def train(rank, ranks, folder):
     """Every run on two processes, and checkpoints of the short ones."""
-    runs = {}
+    adam = SHORT_RUNS["adam"]
+    found = {}
     for spread in ("replicated", "sharded"):
         for name, options in LONG_RUNS.items():
-            runs[f"{spread}: {name}"] = lambda spread=spread, options=options: (
-                Training(options, spread).run(0, STEPS).facts()
-            )
-        runs[f"{spread}: tested"] = lambda spread=spread: (
-            Training(SHORT_RUNS["adam"], spread, SHORT_FLIP, tested=True).run(0, SHORT).facts()
-        )
-        runs[f"{spread}: accumulated"] = lambda spread=spread: (
-            Training(SHORT_RUNS["adam"], spread, SHORT_FLIP, parts=2, clip=CLIP).run(0, SHORT).facts()
-        )
+            found[f"{spread}: {name}"] = Training(options, spread).run(0, STEPS)
+        found[f"{spread}: tested"] = Training(adam, spread, SHORT_FLIP, tested=True).run(0, SHORT)
+        found[f"{spread}: accumulated"] = Training(adam, spread, SHORT_FLIP, parts=2, clip=CLIP).run(0, SHORT)
     for spread in MESHES:
-        runs[spread] = lambda spread=spread: Training(SHORT_RUNS["adam"], spread, SHORT_FLIP).run(0, SHORT).facts()
-    for name, options in WHOLE_RUNS.items():
-        for spread in ("replicated", "two replicas of one shard"):
-            runs[f"{spread}: {name}"] = lambda spread=spread, options=options: (
-                Training(options, spread).run(0, STEPS).facts()
-            )
-    runs["split matrices"] = lambda: refused({"base": "muon"})
+        found[spread] = Training(adam, spread, SHORT_FLIP).run(0, SHORT)
     for name, options in SHORT_RUNS.items():
-        runs[f"saved: {name}"] = lambda name=name, options=options: run_and_save(options, folder / name)
-    runs["not known"] = lambda: refused({"base": "adam", "known": False})
-    runs["never saved"] = lambda: Training(SHORT_RUNS["adam"], "sharded", SHORT_FLIP).run(0, SHORT).facts()
-    return runs
-
-
-def refused(options):
-    """What is said about an optimizer of a sharded network."""
+        found[f"saved: {name}"] = run_and_save(options, folder / name)
+    found["never saved"] = Training(adam, "sharded", SHORT_FLIP).run(0, SHORT)
     try:
-        Training(options, "sharded")
+        Training({**adam, "known": False}, "sharded")
     except ValueError as error:
-        return {"said": str(error)}
+        said = str(error)
+    return {name: training.facts() for name, training in found.items()} | {"not known": {"said": said}}
 
 
 def run_and_save(options, folder):
@@ -311,35 +281,34 @@ def run_and_save(options, folder):
     training = Training(options, "sharded", SHORT_FLIP).run(0, SAVED)
     for form in FORMS:
         training.save(folder / form, form)
-    return training.run(SAVED, SHORT).facts()
+    return training.run(SAVED, SHORT)
 
 
-def die(folder):
-    """A short run of which one process is killed, some steps after the checkpoint."""
+def die(rank, ranks, folder):
+    """A short run of which one process is killed, some steps after the checkpoint; what the other one then said."""
+    training = Training(SHORT_RUNS["adam"], "sharded", SHORT_FLIP).run(0, SAVED)
+    training.save(folder / "killed", "sharded")
+    training.run(SAVED, KILLED)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        training.run(KILLED, SHORT)
+    except RuntimeError as error:
+        return str(error)
 
-    def killed():
-        training = Training(SHORT_RUNS["adam"], "sharded", SHORT_FLIP).run(0, SAVED)
-        training.save(folder / "killed", "sharded")
-        training.run(SAVED, KILLED)
-        if training.rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return training.run(KILLED, SHORT).facts()
 
-    return {"killed": killed}
-
-
-def resume(folder):
+def resume(rank, ranks, folder):
     """Go on from all checkpoints that the other jobs, or a single process, have left."""
-    runs = {}
-    for name, options in SHORT_RUNS.items():
-        for form in FORMS:
-            runs[f"{form}: {name}"] = lambda name=name, options=options, form=form: go_on(
-                options, folder / name / form, form
-            )
-    runs["from the first: adam"] = lambda: go_on(SHORT_RUNS["adam"], folder / "adam" / "full", "from the first")
-    runs["killed"] = lambda: go_on(SHORT_RUNS["adam"], folder / "killed", "sharded")
-    runs["one process"] = lambda: go_on(SHORT_RUNS["adam"], folder / "one process", "sharded")
-    return runs
+    adam = SHORT_RUNS["adam"]
+    found = {
+        f"{form}: {name}": go_on(options, folder / name / form, form)
+        for name, options in SHORT_RUNS.items()
+        for form in FORMS
+    }
+    found["from the first: adam"] = go_on(adam, folder / "adam" / "full", "from the first")
+    found["killed"] = go_on(adam, folder / "killed", "sharded")
+    found["one process"] = go_on(adam, folder / "one process", "sharded")
+    return found
 
 
 def go_on(options, folder, form, spread="sharded"):
@@ -347,31 +316,3 @@ def go_on(options, folder, form, spread="sharded"):
     training = Training(options, spread, SHORT_FLIP, seed=1)
     training.load(folder, form)
     return training.run(SAVED, SHORT).facts()
-
-
-def main(job, folder, rank):
-    torch.set_num_threads(1)
-    folder = Path(folder)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder / job}-meeting",
-        rank=int(rank),
-        world_size=RANKS,
-        timeout=datetime.timedelta(seconds=60),
-    )
-    found = {}
-    for name, run in JOBS[job](folder).items():
-        try:
-            found[name] = run()
-        except (Exception, CheckpointException):
-            # The runs so far have something to tell. Those to come would wait for a process that may do something else.
-            found[name] = {"error": traceback.format_exc()}
-            break
-    (folder / f"{job}-{rank}.json").write_text(json.dumps(found))
-    dist.destroy_process_group()
-
-
-JOBS = {"train": train, "die": die, "resume": resume}
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
