@@ -8,9 +8,12 @@ inside them.
 
 from __future__ import annotations
 
+import threading
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -114,10 +117,48 @@ OPTIONS = ("streams", "seed", "dtype", "record")
 """What every learner can be made with."""
 
 
+@dataclass(frozen=True)
+class Ticket:
+    """A decision that waits for its feedback: made by `Learner.ticket`, good for one `update` of that learner.
+
+    A pickle of the learner takes the ticket as well.
+    """
+
+    learner: str
+    """Which learner made it."""
+    number: int
+    """How many it had made before."""
+
+
+class _Turns:
+    """A lock for changes of a learner: threads wait for each other, and a change within a change is refused."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner == me:
+            raise RuntimeError("the learner is in the middle of a round: a loss function must not change it")
+        self._lock.acquire()
+        self._owner = me
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._owner = None
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[_Turns], tuple[()]]:
+        return _Turns, ()  # a copy of a learner has turns of its own
+
+
 class Learner:
     """An online learner that is asked and told, one round at a time.
 
-    Subclasses such as `Samuel` and `Single` choose the rule; everything here is common to all of them.
+    Subclasses such as `Samuel` and `Single` choose the rule; everything here is common to all of them. Several threads
+    may use one learner: its rounds are played one after the other.
 
     Args:
         rule: what to do.
@@ -125,7 +166,8 @@ class Learner:
             `(streams, dim)`. None for a single stream of shape `(dim,)`.
         seed: for rules that draw at random.
         dtype: "float64" or "float32".
-        record: keep what every round leaves behind, so that `trace()` can be asked afterwards.
+        record: keep what every round leaves behind, so that `trace()` can be asked afterwards. For `Samuel` as it is
+            made by default that is about 4 KB a round at `dim=5`.
 
     >>> from samuel.online import Samuel, Ball
     >>> learner = Samuel(dim=2, domain=Ball(1.0))
@@ -156,8 +198,10 @@ class Learner:
         self._random = np.random.default_rng(seed)
         self._shape = (rule.dim,) if streams is None else (int(streams), rule.dim)
         self._state = rule.start(self.zero, rounds=1)
-        self._tickets: dict[int, np.ndarray] = {}
-        self._next_ticket = 0
+        self._tickets: dict[Ticket, tuple[int, np.ndarray]] = {}
+        self._tickets_made = 0
+        self._name = uuid.uuid4().hex
+        self._turns = _Turns()
         self._record: list[Info] | None = [] if record else None
 
     @property
@@ -184,27 +228,29 @@ class Learner:
         """The decision for the coming round. Asking does not change anything, so ask as often as you like."""
         return self._state.decision.copy()
 
-    def ticket(self) -> int:
+    def ticket(self) -> Ticket:
         """Note the present decision, for feedback that will come late: `update(gradient, ticket=...)`.
 
         A ticket is kept until its feedback comes; `forget` it if none will.
         """
-        number = self._next_ticket
-        self._next_ticket += 1
-        self._tickets[number] = self.predict()
-        return number
+        with self._turns:
+            ticket = Ticket(self._name, self._tickets_made)
+            self._tickets_made += 1
+            self._tickets[ticket] = self.round, self.predict()
+        return ticket
 
-    def forget(self, ticket: int) -> None:
+    def forget(self, ticket: Ticket) -> None:
         """Give up a ticket whose feedback will never come."""
-        self._check_ticket(ticket)
-        del self._tickets[ticket]
+        with self._turns:
+            self._check_ticket(ticket)
+            del self._tickets[ticket]
 
     def update(
         self,
         gradient: Any = None,
         *,
         loss: Callable[[np.ndarray], Any] | None = None,
-        ticket: int | None = None,
+        ticket: Ticket | None = None,
     ) -> None:
         """Tell the learner how the round went.
 
@@ -221,7 +267,12 @@ class Learner:
             ValueError: for feedback of the wrong kind or shape, numbers that are not finite, an unknown ticket
                 or a round past the horizon. The learner is unchanged then.
             NoHealthyExpert: if no expert is left whose numbers are finite. The learner is unchanged then, too.
+            RuntimeError: where `loss` changes the learner.
         """
+        with self._turns:
+            self._update(gradient, loss, ticket)
+
+    def _update(self, gradient: Any, loss: Any = None, ticket: Ticket | None = None) -> None:
         rule = self.rule
         t = self._state.round
         if rule.limit is not None and t >= rule.limit:
@@ -229,10 +280,13 @@ class Learner:
                 f"round {t} is past the horizon: {type(rule).__name__} was made for {rule.limit} rounds. "
                 "Give a larger horizon, or none."
             )
+        state, played = rule.grow(self._state, t + 1), None
         if ticket is not None:
             self._check_ticket(ticket)
-        state = rule.grow(self._state, t + 1)
-        played = state.decision if ticket is None else self._tickets[ticket]
+            asked, played = self._tickets[ticket]
+            if asked < t:
+                rule = self._rule_for_late_feedback()
+        played = state.decision if played is None else played
         feedback, value, slope = self._observe(state, gradient, loss, played)
         chance, undo = None, None
         if rule.random:
@@ -254,9 +308,13 @@ class Learner:
             if ticket is not None:
                 entry["excess"] = entry.get("excess", 0.0) + late
             self._record.append(entry)
-        self._state = after
+        self._state, self.rule = after, rule
         if ticket is not None:
             del self._tickets[ticket]
+
+    def _rule_for_late_feedback(self) -> Rule:
+        """The rule to go on with once feedback has come late."""
+        return self.rule
 
     def trace(self) -> Trace:
         """The record of all rounds so far, as `play` would return it; needs `record=True`."""
@@ -272,10 +330,13 @@ class Learner:
         return Trace(self.rule, columns, None, self.round - len(self._record))
 
     def _check_ticket(self, ticket: Any) -> None:
-        if not isinstance(ticket, int) or ticket not in self._tickets:
-            raise ValueError(
-                f"no decision is waiting for ticket {ticket!r}; waiting: {sorted(self._tickets) or 'none'}"
-            )
+        if not isinstance(ticket, Ticket):
+            raise ValueError(f"ticket must be one that this learner's ticket() returned, got {ticket!r}")
+        if ticket.learner != self._name:
+            raise ValueError(f"ticket {ticket.number} is another learner's")
+        if ticket not in self._tickets:
+            waiting = sorted(other.number for other in self._tickets)
+            raise ValueError(f"no decision is waiting for ticket {ticket.number}; waiting: {waiting or 'none'}")
 
     def _observe(
         self, state: Any, gradient: Any, loss: Any, played: np.ndarray
