@@ -27,6 +27,15 @@ class Table:
     short: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Titled:
+    """A table with its title and the words below it."""
+
+    title: str
+    table: Table
+    note: str = ""
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """A number formatted for readers: few digits, an exponent only if it is huge or tiny.
 
@@ -66,6 +75,15 @@ def plain(value: float | None) -> float | None:
     (0.123457, None)
     """
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
+
+
+def thinned(count: int, most: int) -> np.ndarray:
+    """At most so many places out of `count`, evenly spread, the first and the last among them.
+
+    >>> thinned(10, most=4), thinned(0, most=4)
+    (array([0, 3, 6, 9]), array([], dtype=int64))
+    """
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def single(values: np.ndarray) -> np.ndarray:

@@ -80,3 +80,8 @@ def test_every_public_name_is_in_the_reference(package):
     found = [one if name is None else getattr(one, name) for one, name in documented()]
     missing = [name for name in module.__all__ if not any(getattr(module, name) is one for one in found)]
     assert not missing
+
+
+@pytest.mark.parametrize("module", ["samuel.jax.paper", "samuel.online.river", "samuel.online.sklearn"])
+def test_every_module_that_users_import_from_is_in_the_reference(module):
+    assert (importlib.import_module(module), None) in list(documented())

@@ -240,7 +240,7 @@ class Samuel(Learner):
         prior: weight of every learner of a slot at birth; equal by default.
         newborns: "inherit" (start at the mean of the block that ended, take over its weight and add the prior),
             "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). By default
-            "inherit" and, once feedback has come late, "warm": then what went too far is not handed on.
+            "inherit", and "warm" from the first late gradient on: experts that went too far hand nothing on.
         combine: "average" (for convex losses), "sample" or "best".
         feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
             and gradient).
@@ -377,8 +377,11 @@ class Samuel(Learner):
         learner.rule = replace(learner.rule, against_draw=True)
         return learner
 
-    def _rule_for_late_feedback(self) -> SamuelRule:
-        return self.rule if self._newborns_chosen else replace(self.rule, newborns="warm")
+    @property
+    def late_rule(self) -> SamuelRule:
+        if self._newborns_chosen or self.rule.feedback == "full":  # full feedback is taken at the present decision
+            return self.rule
+        return replace(self.rule, newborns="warm")
 
     @property
     def learning_rates(self) -> tuple[float, ...]:

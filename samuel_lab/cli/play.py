@@ -339,8 +339,8 @@ def _print_tables(report: Report) -> None:
     for contest in report.contests:
         console.print(_table(contest))
         console.print()
-        for title, table in bounds_tables(contest):
-            console.print(results_on_terminal(f"{contest.label}: {title}", table))
+        for titled in bounds_tables(contest):
+            console.print(results_on_terminal(f"{contest.label}: {titled.title}", titled.table))
             console.print()
     console.print(
         "Rate: the best of a list in hindsight; at middle rate: the loss at the middle of the list. Worst: "

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from samuel_lab.drawing import REFERENCE, Drawing, Line, blank, curves, log_axis, only_positive
-from samuel_lab.play.bounds import ROWS, YARDSTICKS, Group, Measured
+from samuel_lab.play.bounds import ROWS, SHORTEST_FITTED, YARDSTICKS, Group, Measured
 from samuel_lab.play.records import Contest, Result
-from samuel_lab.tables import Cell, Table, column, number
+from samuel_lab.tables import Cell, Table, Titled, column, number
 
 DASHES = dict(zip(YARDSTICKS, ("solid", "longdash", "longdashdot", "dash", "dot", "dashdot"), strict=True))
 """How the line of each yardstick is dashed."""
@@ -19,8 +19,8 @@ INSIDE = {"calm": "a calm stretch", "storm": "a storm", "stretch": "a stretch"}
 Value = Callable[[Measured], float | None]
 
 
-def bounds_tables(contest: Contest) -> list[tuple[str, Table]]:
-    """What theory says of the learners, and worst regret, exponents and ratios beside it; with titles."""
+def bounds_tables(contest: Contest) -> list[Titled]:
+    """What theory says of the learners, and worst regret, exponents and ratios beside it."""
     if not contest.groups:
         return []
     rows = []
@@ -29,8 +29,21 @@ def bounds_tables(contest: Contest) -> list[tuple[str, Table]]:
         made_of = YARDSTICKS[row.yardstick].label if row.yardstick else "–"
         source = f"control: {row.source}" if row.control else row.source
         rows.append((result.label, (Cell(row.bound), Cell(made_of), Cell(source))))
-    found = [("what theory says of the regret on an interval I", Table(("", "bound", "made of", "by"), tuple(rows)))]
-    return found + [(f"intervals inside {INSIDE[group.kind]}", group_table(contest, group)) for group in contest.groups]
+    made_of = ", ".join(f"{yardstick.label} ({yardstick.about})" for yardstick in YARDSTICKS.values())
+    bounds = Titled(
+        "what theory says of the regret on an interval I",
+        Table(("", "bound", "made of", "by"), tuple(rows)),
+        f"Without logarithms and constants, a bound is made of {made_of}. D₂ is the diameter of the domain, Dᵢ its "
+        "width, G the largest norm of a gradient, which learners are given where they take it. A measured regret is "
+        "that of a few streams: below its bound it says nothing against the method, and no regret here proves a bound.",
+    )
+    note = (
+        "Worst regret: the largest over all intervals of that length inside one stretch, mean over the seeds (point at "
+        f"a number to see the standard deviation). Powers and ratios are over lengths from {SHORTEST_FITTED} rounds "
+        "on; a ratio is the largest of regret and bound on the same interval."
+    )
+    groups = [(f"intervals inside {INSIDE[group.kind]}", group_table(contest, group)) for group in contest.groups]
+    return [bounds, *(Titled(title, table, note) for title, table in groups)]
 
 
 def group_table(contest: Contest, group: Group) -> Table:

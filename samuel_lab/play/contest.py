@@ -37,12 +37,12 @@ from samuel_lab.play.measuring import (
     optimum,
     state_bytes,
     stretch_edges,
-    thinned,
     weights_by_age,
     weights_of,
 )
 from samuel_lab.play.plan import Plan
 from samuel_lab.play.records import Chain, Contest, Growth, Report, Result, WorstInterval
+from samuel_lab.tables import thinned
 
 POINTS, FEW_POINTS = 1000, 128
 """Maximum number of points per curve; fewer with many curves."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from samuel_lab import drawing
 from samuel_lab.drawing import Choice, Drawing, save
-from samuel_lab.play.bounds import SHORTEST_FITTED, YARDSTICKS
 from samuel_lab.play.bounds_page import bounds_findings, bounds_tables
 from samuel_lab.play.cast import FAMILIES, LARGE_RATES, LEARNERS, RATES, SMALL_RATES
 from samuel_lab.play.figures import drawings, shown
 from samuel_lab.play.records import Contest, Report, Result
-from samuel_lab.tables import Cell, Table, column, number
+from samuel_lab.tables import Cell, Table, Titled, column, number
 
 __all__ = ["Section", "certificates_table", "findings", "growth_table", "render", "results_table", "save", "section"]
 
@@ -24,9 +23,7 @@ class Section:
     contest: Contest
     table: Table
     findings: tuple[str, ...]
-    certificates: Table | None
-    growth: Table | None
-    bounds: tuple[tuple[str, Table], ...]
+    tables: tuple[Titled, ...]
     lines: tuple[Choice, ...]
     drawings: tuple[Drawing, ...]
 
@@ -40,8 +37,6 @@ def render(report: Report) -> str:
         report=report,
         sections=sections,
         learners=[LEARNERS[name] for name in LEARNERS if any(name in _names(s.contest) for s in sections)],
-        yardsticks=list(YARDSTICKS.values()),
-        fitted=SHORTEST_FITTED,
         rates=[_listed(rates) for rates in (RATES, SMALL_RATES, LARGE_RATES)],
         compiled=any(contest.engine == "jax" for contest in report.contests),
     )
@@ -54,15 +49,30 @@ def section(contest: Contest) -> Section:
         contest,
         results_table(contest),
         findings(contest),
-        certificates_table(contest),
-        growth_table(contest),
-        tuple(bounds_tables(contest)),
+        tuple(_tables(contest)),
         tuple(
             Choice(r.learner, r.label, FAMILIES[r.family], r.learner in first)  # pyright: ignore[reportArgumentType]
             for r in contest.results
         ),
         tuple(drawings(contest)),
     )
+
+
+def _tables(contest: Contest) -> list[Titled]:
+    """The tables below the results: certificates, runs of several lengths, and the bounds of Table 1."""
+    found = []
+    certificates, growth = certificates_table(contest), growth_table(contest)
+    if certificates is not None:
+        note = (
+            "The certificate is a bound on the regret of that interval, computed from the run alone, without knowing "
+            "the losses beyond their gradients"
+        )
+        seeds = f"; the first of {contest.seeds} seeds" if contest.seeds > 1 else ""
+        found.append(Titled("what is proved about the worst intervals", certificates, f"{note}{seeds}."))
+    if growth is not None:
+        note = f"Rates are those chosen for {contest.rounds} rounds. Best of each column in bold."
+        found.append(Titled("total loss of runs of several lengths", growth, note))
+    return found + bounds_tables(contest)
 
 
 def results_table(contest: Contest) -> Table:

@@ -190,7 +190,7 @@ def test_a_ticket_is_good_for_the_learner_that_made_it():
 def late_losses(delay, **options):
     """The loss of a run whose gradients come so many rounds late."""
     stream = DriftingRegression(dim=4, period=150)
-    learner, waiting, total = Samuel(4, Ball(2.0), **options), [], 0.0
+    learner, waiting, total = Samuel(4, Ball(2.0), base=Adagrad(), **options), [], 0.0
     for t in range(600):
         features, target = (array[0] for array in stream.data(t, t + 1))
         error = features @ learner.predict() - target

@@ -248,8 +248,8 @@ def test_the_page_shows_bounds_and_describes_their_figures(report):
             assert f'id="{drawing.name}"' in html
             assert drawing.alt.endswith(".")
             assert drawing.caption.endswith(".")
-        for title, _ in bounds_page.bounds_tables(contest):
-            assert f"{contest.label}: {title}" in html
+        for titled in bounds_page.bounds_tables(contest):
+            assert f"{contest.label}: {titled.title}" in html
 
 
 def test_the_command_prints_the_tables(tmp_path):
