@@ -188,6 +188,18 @@ def headline() -> str:
     return table(["test accuracy, %", *(head for *_, head in tasks)], lines)
 
 
+def experts_adagrad() -> str:
+    """The two kinds of AdaGrad of the paper's experts, after the shift of the digits."""
+    rows, key = rows_of(study("digits")), "window_100"
+    lines = [
+        [label(name), *(percent(rows[method]["values"][key]) for method in (name, f"{name} (plain)"))]
+        for name in ("samuel-full", "samuel-linear")
+    ]
+    return table(
+        ["digits, first 100 rounds after the shift, %", "sum from 0.1 (`optax`)", "sum from 0 (`plain`)"], lines
+    )
+
+
 def newest(rows: dict[str, Any], names: Sequence[str]) -> list[str]:
     """The first of some methods that has a row."""
     return [name for name in names if name in rows][:1]
@@ -277,17 +289,19 @@ def regret_growth(stream: str, inside: str, lengths: Sequence[int]) -> str:
     return table(head, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
 
 
-def conformal(name: str) -> str:
-    """Lowest coverage of a week and loss of conformal intervals, for each horizon."""
-    rows = load(name)["rows"]
-    horizons = sorted({row["horizon"] for row in rows})
-    cells = {(row["method"], row["horizon"]): row for row in rows}
+def conformal(series: str) -> str:
+    """Coverage, lowest coverage of a week and mean width of conformal intervals, a step and a day ahead."""
+    rows = [row for row in load("conformal")["rows"] if row["series"] == series]
+    horizons = sorted({row["ahead"] for row in rows})
+    cells = {(row["method"], row["ahead"]): row for row in rows}
     lines = []
     for method in dict.fromkeys(row["method"] for row in rows):
-        of_method = [cells[method, horizon] for horizon in horizons]
-        pairs = [(f"{row['lowest_week']:.3f}", number(1000 * row["loss"])) for row in of_method]
-        lines.append([method, *(cell for pair in pairs for cell in pair)])
-    heads = [head for horizon in horizons for head in (f"worst week, {horizon} ahead", "loss")]
+        line = [method]
+        for row in (cells[method, ahead] for ahead in horizons):
+            infinite = f" ({100 * row['infinite']:.0f}% infinite)" if row["infinite"] >= 0.005 else ""
+            line += [f"{row['coverage']:.3f}", f"{row['lowest_week']:.3f}", number(row["width"]) + infinite]
+        lines.append(line)
+    heads = [head for ahead in horizons for head in (f"{ahead} ahead: covered", "worst week", "width")]
     return table(["", *heads], lines)
 
 
@@ -324,6 +338,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "digits": lambda: study_table("digits"),
     "digits_sweep": lambda: study_table("digits_sweep"),
     "digits_offline": lambda: study_table("digits_offline"),
+    "experts_adagrad": experts_adagrad,
     "recovery": recovery,
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
@@ -333,8 +348,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "scaling": scaling,
     "table1_calm": lambda: regret_growth("storms", "calm", (64, 1024)),
     "table1_sparse": lambda: regret_growth("sparse", "stretch", (128, 1024)),
-    "conformal_price": lambda: conformal("conformal_electricity"),
-    "conformal_demand": lambda: conformal("conformal_demand"),
+    "conformal_price": lambda: conformal("price"),
+    "conformal_demand": lambda: conformal("demand"),
+    "conformal_water": lambda: conformal("water flow"),
 }
 """The tables by the names that markers give them."""
 

@@ -1,8 +1,9 @@
 """Intervals that keep their coverage: asked and told one step at a time, and for whole series."""
 
+import importlib.util
+import json
 import os
 import pickle
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -503,28 +504,69 @@ def test_a_regressor_a_score_or_rows_that_do_not_fit_are_named(act, message):
         act()
 
 
-# --- The example ------------------------------------------------------------------------------------------
+# --- The comparison ---------------------------------------------------------------------------------------
 
 
-def run_example(*arguments):
-    command = [sys.executable, ROOT / "examples" / "conformal_electricity.py", *map(str, arguments)]
+def run_comparison(*arguments):
+    command = [sys.executable, ROOT / "benchmarks" / "conformal.py", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def test_the_example_prints_a_table_for_every_horizon(tmp_path):
-    day = np.sin(2 * np.pi * np.arange(1100) / 48)
-    np.savetxt(tmp_path / "prices.csv", day + 0.1 * noise(1100), header="nswprice", comments="")
-    methods = ("--methods", "SAMUEL", "scale-free descent")
-    ran = run_example(tmp_path / "prices.csv", "--json", tmp_path / "table.json", *methods)
+def test_the_comparison_measures_every_method_a_step_and_a_day_ahead(tmp_path):
+    day = np.sin(2 * np.pi * np.arange(2000) / 48)
+    np.savetxt(tmp_path / "prices.csv", day + 0.1 * noise(2000), header="nswprice", comments="")
+    ran = run_comparison(tmp_path / "prices.csv", "--series", "price", "--json", tmp_path / "table.json")
     assert ran.returncode == 0, ran.stderr
-    coverages = [float(row.group(1)) for row in re.finditer(r"^SAMUEL +([0-9.]+)", ran.stdout, re.MULTILINE)]
-    assert len(coverages) == 3
-    assert min(coverages) > 0.8
-    assert '"horizon": 48' in (tmp_path / "table.json").read_text()
+    rows = json.loads((tmp_path / "table.json").read_text())["rows"]
+    assert len({(row["method"], row["ahead"]) for row in rows}) == 12
+    for row in rows:
+        assert row["coverage"] == pytest.approx(0.9, abs=0.05), row
 
 
-def test_the_example_says_which_file_is_missing():
-    ran = run_example("nowhere.csv")
+def test_the_comparison_says_which_file_is_missing():
+    ran = run_comparison("nowhere.csv")
     assert ran.returncode == 1
     assert "There is no file nowhere.csv" in ran.stderr
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    spec = importlib.util.spec_from_file_location("conformal_comparison", ROOT / "benchmarks" / "conformal.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_aci_by_hand(comparison):
+    # Given 9 scores, 1 to 9, whose quantile for 9 in 10 is the 9th. Then a = 0.1 + 0.25 (0.1 - missed).
+    scores = np.array([*range(1, 10), 20.0, 1.0, 1.0, 1.0])
+    found = comparison.aci(0.25)(scores, 9, 1)
+    # Round 9: 9, missed by 20: a = 0.1 - 0.225 < 0. Round 10: infinite, a hit: a = -0.1, and so round 11.
+    np.testing.assert_array_equal(found[9:12], [9, np.inf, np.inf])
+
+
+def test_saocp_by_hand(comparison):
+    method = comparison.Saocp(largest=1.0)
+    assert method.bound() == 0
+    method.learn(1.0)
+    # The first expert starts at 0, where everybody stands, and steps by 1 against its gradient of -0.9 over its size.
+    assert method.bound() == 1
+    method.learn(0.5)
+    # A second one is born at 1. Both are too high by 0.5, gradients 0.1: the first steps back by 0.1 / sqrt(0.82), the
+    # second by 1 to 0. Nobody has gained anything; their priors are 1 and 1 / (4 (1 + 1)).
+    first = 1 - 0.1 / np.sqrt(0.82)
+    assert method.bound() == pytest.approx(first * 8 / 9)
+    method.learn(0.0)
+    # Loss of the mixture 0.1 * 8 / 9 first; the second expert, at 0, gains that over sqrt(3) * 0.9; its weight is that
+    # over 2 rounds. The first gains less than nothing, which does not count against it.
+    gain = method.experts[1, 3]
+    assert gain == pytest.approx(0.1 * first * 8 / 9 / np.sqrt(3) / 0.9)
+    np.testing.assert_allclose(method.weights()[:2], [0, gain / 2])
+    assert method.experts[:, 1].tolist() == [8, 16, 8]
+
+
+def test_split_conformal_prediction_is_the_quantile_of_what_was_given(comparison):
+    found = comparison.split_conformal(np.array([*range(1, 20), 100.0]), 19, 1)
+    np.testing.assert_array_equal(found, np.full(20, 18.0))
