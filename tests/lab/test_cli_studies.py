@@ -117,7 +117,7 @@ def test_help_names_every_study():
         (("digits", "--seeds", "many"), ["--seeds", "seeds must be a whole number, got 'many'"]),
         (("digits", "--scale", "1.5"), ["--scale", "scale must be a number above 0 and at most 1, got 1.5"]),
         (("digits", "--checkpoint-seconds", "-1"), ["--checkpoint-seconds", "got -1.0"]),
-        (("digits", "--samuel-weight-decay", "-1"), ["--samuel-weight-decay", "at least 0, got -1.0"]),
+        (("digits", "--checkpoint-seconds", "-1"), ["--checkpoint-seconds", "at least 0, got -1.0"]),
         (("digits", "--methods", "adam/sine"), ["--methods", "method 'adam/sine' has an unknown schedule"]),
         (("digits", "--methods", ""), ["--methods", "methods is empty"]),
         (("digits", "--first", "1,2", "--then", "3"), ["--then", "as many classes as first"]),
