@@ -30,7 +30,7 @@ from samuel.online.certificates import Certificate
 from samuel.online.checks import check
 from samuel.online.conformal import Conformal, backtest
 from samuel.online.domains import Ball, Box, Domain, Free, HalfLine, Interval, Simplex
-from samuel.online.learner import Learner, Rule
+from samuel.online.learner import Learner, Rule, Ticket
 from samuel.online.losses import AbsoluteLoss, LinearLoss, LogisticLoss, LossFamily, PinballLoss, SquaredLoss
 from samuel.online.models import Classifier, Regressor
 from samuel.online.play import play
@@ -135,6 +135,7 @@ __all__ = [
     "Storms",
     "Stream",
     "Sword",
+    "Ticket",
     "Trace",
     "TwoValleys",
     "backtest",

@@ -7,9 +7,12 @@ pickling. `play` compiles rules.
 
 from __future__ import annotations
 
+import threading
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -112,10 +115,47 @@ OPTIONS = ("streams", "seed", "dtype", "record")
 """Options of every learner."""
 
 
+@dataclass(frozen=True)
+class Ticket:
+    """A decision that waits for late feedback: made by `Learner.ticket`, valid for one `update` of that learner.
+
+    Pickled copies of the learner accept it, too.
+    """
+
+    learner: str
+    """Identifier of the learner."""
+    number: int
+    """Number of tickets that the learner had made before."""
+
+
+class _Lock:
+    """A lock for updates of a learner that refuses an update inside an update."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner == me:
+            raise RuntimeError("the learner is being updated: a loss function must not change it")
+        self._lock.acquire()
+        self._owner = me
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._owner = None
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[_Lock], tuple[()]]:
+        return _Lock, ()  # locks cannot be pickled
+
+
 class Learner:
     """An online learner: `predict`, then `update`, one round at a time.
 
-    Subclasses such as `Samuel` and `Single` define the rule.
+    Subclasses such as `Samuel` and `Single` define the rule. Threads may share a learner: its updates run one by one.
 
     Args:
         rule: the algorithm.
@@ -123,7 +163,7 @@ class Learner:
             `(streams, dim)`. None for a single stream of shape `(dim,)`.
         seed: for rules that draw at random.
         dtype: "float64" or "float32".
-        record: keep a record of every round, for `trace()`.
+        record: keep a record of every round, for `trace()`; about 4 KB a round for the default `Samuel` with `dim=5`.
 
     >>> from samuel.online import Samuel, Ball
     >>> learner = Samuel(dim=2, domain=Ball(1.0))
@@ -154,8 +194,10 @@ class Learner:
         self._random = np.random.default_rng(seed)
         self._shape = (rule.dim,) if streams is None else (int(streams), rule.dim)
         self._state = rule.start(self.zero, rounds=1)
-        self._tickets: dict[int, np.ndarray] = {}
-        self._next_ticket = 0
+        self._tickets: dict[Ticket, tuple[int, np.ndarray]] = {}
+        self._tickets_made = 0
+        self._name = ""
+        self._lock_updates = _Lock()
         self._record: list[Info] | None = [] if record else None
 
     @property
@@ -182,27 +224,30 @@ class Learner:
         """The decision for the coming round, without side effects."""
         return self._state.decision.copy()
 
-    def ticket(self) -> int:
+    def ticket(self) -> Ticket:
         """Keep the current decision for late feedback: `update(gradient, ticket=...)`.
 
         A ticket is kept until its feedback arrives; `forget` it if none will.
         """
-        number = self._next_ticket
-        self._next_ticket += 1
-        self._tickets[number] = self.predict()
-        return number
+        with self._lock_updates:
+            self._name = self._name or uuid.uuid4().hex
+            ticket = Ticket(self._name, self._tickets_made)
+            self._tickets_made += 1
+            self._tickets[ticket] = self.round, self.predict()
+        return ticket
 
-    def forget(self, ticket: int) -> None:
+    def forget(self, ticket: Ticket) -> None:
         """Discard a ticket whose feedback will not arrive."""
-        self._check_ticket(ticket)
-        del self._tickets[ticket]
+        with self._lock_updates:
+            self._check_ticket(ticket)
+            del self._tickets[ticket]
 
     def update(
         self,
         gradient: Any = None,
         *,
         loss: Callable[[np.ndarray], Any] | None = None,
-        ticket: int | None = None,
+        ticket: Ticket | None = None,
     ) -> None:
         """Update the learner with the feedback of the round.
 
@@ -218,7 +263,12 @@ class Learner:
             ValueError: for feedback of the wrong kind or shape, numbers that are not finite, an unknown ticket
                 or a round past the horizon. The learner is unchanged then.
             NoHealthyExpert: if no expert is left whose numbers are finite. The learner is unchanged then, too.
+            RuntimeError: if `loss` changes the learner.
         """
+        with self._lock_updates:
+            self._update(gradient, loss, ticket)
+
+    def _update(self, gradient: Any, loss: Any = None, ticket: Ticket | None = None) -> None:
         rule = self.rule
         t = self._state.round
         if rule.limit is not None and t >= rule.limit:
@@ -226,10 +276,13 @@ class Learner:
                 f"round {t} is past the horizon: {type(rule).__name__} was made for {rule.limit} rounds. "
                 "Give a larger horizon, or none."
             )
+        state, played = rule.grow(self._state, t + 1), None
         if ticket is not None:
             self._check_ticket(ticket)
-        state = rule.grow(self._state, t + 1)
-        played = state.decision if ticket is None else self._tickets[ticket]
+            asked, played = self._tickets[ticket]
+            if asked < t:
+                rule = self.late_rule
+        played = state.decision if played is None else played
         feedback, value, slope = self._observe(state, gradient, loss, played)
         chance, undo = None, None
         if rule.random:
@@ -251,9 +304,14 @@ class Learner:
             if ticket is not None:
                 entry["excess"] = entry.get("excess", 0.0) + late
             self._record.append(entry)
-        self._state = after
+        self._state, self.rule = after, rule
         if ticket is not None:
             del self._tickets[ticket]
+
+    @property
+    def late_rule(self) -> Rule:
+        """The rule from the first late feedback on."""
+        return self.rule
 
     def trace(self) -> Trace:
         """The trace of all rounds so far, as `play` returns it; needs `record=True`."""
@@ -269,10 +327,13 @@ class Learner:
         return Trace(self.rule, columns, None, self.round - len(self._record))
 
     def _check_ticket(self, ticket: Any) -> None:
-        if not isinstance(ticket, int) or ticket not in self._tickets:
-            raise ValueError(
-                f"no decision is waiting for ticket {ticket!r}; waiting: {sorted(self._tickets) or 'none'}"
-            )
+        if not isinstance(ticket, Ticket):
+            raise ValueError(f"ticket must be one that this learner's ticket() returned, got {ticket!r}")
+        if ticket.learner != self._name:
+            raise ValueError(f"ticket {ticket.number} is another learner's")
+        if ticket not in self._tickets:
+            waiting = sorted(other.number for other in self._tickets)
+            raise ValueError(f"no decision is waiting for ticket {ticket.number}; waiting: {waiting or 'none'}")
 
     def _observe(
         self, state: Any, gradient: Any, loss: Any, played: np.ndarray

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Literal
@@ -20,14 +21,20 @@ from samuel.online.trace import Trace
 
 RECORDS = ("all", "decisions", "losses")
 NAMES: dict[str, tuple[str, ...]] = {"decisions": ("loss", "decision", "gradient"), "losses": ("loss",)}
-WORTH_COMPILING = 10_000
-"""Rounds from which on compilation, which takes seconds, pays off."""
+WORTH_COMPILING = 20_000
+"""Rounds from which on compilation pays off: measured between 8,000 and 48,000, by learner."""
+LARGE_RECORD = 2**30
+"""Bytes of a record above which there is a warning."""
 STREAMS_AT_ONCE = 128
 """Streams per compiled loop."""
 MOST_COMPILED = 2**28
 """Maximum number of rounds of a compiled run: integers have 32 bits, and covers need multiples of the round."""
 CHUNK = 2**15
 """Rounds per chunk: between chunks progress is displayed and the stream makes more data."""
+
+
+class LargeRecord(UserWarning):
+    """The record of a run takes much memory."""
 
 
 def play(
@@ -49,7 +56,8 @@ def play(
             `(rounds, streams, dim)`.
         rounds: number of rounds; by default all of the stream.
         record: "all" (decisions, losses, gains, weights: what certificates need), "decisions" (with losses and
-            gradients: what regret needs) or "losses" (a number per round).
+            gradients: what regret needs) or "losses" (a number per round). "all" takes 2 KB a round in a run of a
+            million rounds of the default `Samuel`.
         backend: "jax" compiles the run into one loop, "numpy" loops over rounds; "auto" uses JAX if it is installed and
             the run is long enough for compilation to pay off.
         progress: display a bar (needs `rich`); by default on a terminal, for long runs.
@@ -58,12 +66,22 @@ def play(
         ValueError: for a stream that does not fit the learner. The learner is unchanged then.
         NoHealthyExpert: if in some round no expert's numbers are finite. The learner is as before the run.
 
+    Warns:
+        LargeRecord: if the record takes more than 1 GiB.
+
     >>> from samuel.online import Samuel, Interval, TwoValleys, play
     >>> trace = play(Samuel(dim=1, domain=Interval(-1.0, 1.0)), TwoValleys(rounds=1000))
     >>> bool(trace.losses.sum() < 50)  # the best fixed point loses 1000
     True
     """
     stream = as_stream(stream)
+    with learner._lock_updates if isinstance(learner, Learner) else contextlib.nullcontext():
+        return _played(learner, stream, rounds, record, backend, progress)
+
+
+def _played(
+    learner: Learner, stream: Stream, rounds: int | None, record: str, backend: str, progress: bool | None
+) -> Trace:
     rounds = _checked(learner, stream, rounds, record, backend)
     first = learner.round
     rule, names = learner.rule, NAMES.get(record)
@@ -73,7 +91,7 @@ def play(
         worth = rounds >= WORTH_COMPILING and first + rounds <= MOST_COMPILED
         backend = "jax" if worth and importlib.util.find_spec("jax") else "numpy"
     run: Callable[..., tuple[Any, Info]] = _run_compiled if backend == "jax" else _run_plain
-    parts: list[Info] = []
+    arrays: Info = {}
     try:
         for start, stop in _bar(_chunks(rounds), rounds, backend, progress):
             data = tuple(np.asarray(array, dtype=learner.dtype) for array in stream.data(start, stop))
@@ -81,15 +99,30 @@ def play(
             state, info = run(rule, stream.loss, names, state, data, chance)
             if not info.pop("healthy").all():
                 raise NoHealthyExpert(f"in rounds {first + start} to {first + stop - 1} a stream had no finite expert")
-            parts.append(info)
+            if not arrays:
+                _warn_of_size(info, rounds / (stop - start))
+                arrays = {name: np.empty((rounds, *part.shape[1:]), part.dtype) for name, part in info.items()}
+            for name, part in info.items():
+                arrays[name][start:stop] = part
     except BaseException:
         learner._random.bit_generator.state = random_before
         raise
     learner._state = state
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if learner._record is not None:
         learner._record += [{name: array[t].copy() for name, array in arrays.items()} for t in range(rounds)]
     return Trace(rule, arrays, stream, first)
+
+
+def _warn_of_size(info: Info, times: float) -> None:
+    """Warn of a record that will be so many times as large."""
+    size = times * sum(part.nbytes for part in info.values())
+    if size > LARGE_RECORD:
+        warnings.warn(
+            f"the record of this run takes {size / 1e9:.1f} GB; record='decisions' (regret) and 'losses' take less, "
+            "only certificates need 'all'",
+            LargeRecord,
+            stacklevel=4,
+        )
 
 
 def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, backend: str) -> int:

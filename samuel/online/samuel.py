@@ -239,8 +239,8 @@ class Samuel(Learner):
         Q: how many step sizes the weights are kept with; see `samuel.core.weights.number_of_rates`.
         prior: weight of every learner of a slot at birth; equal by default.
         newborns: "inherit" (start at the mean of the block that ended, take over its weight and add the prior),
-            "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). Where
-            feedback comes many rounds late, "warm" is better: what went too far is not handed on.
+            "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). By default
+            "inherit", and "warm" from the first late gradient on: experts that went too far hand nothing on.
         combine: "average" (for convex losses), "sample" or "best".
         feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
             and gradient).
@@ -274,7 +274,7 @@ class Samuel(Learner):
         gradient_bound: float | None = None,
         Q: int | None = None,
         prior: Sequence[float] | None = None,
-        newborns: Literal["warm", "cold", "inherit"] = "inherit",
+        newborns: Literal["warm", "cold", "inherit"] | None = None,
         combine: Literal["average", "sample", "best"] = "average",
         feedback: Literal["linear", "loss", "full"] = "linear",
         **options: Any,
@@ -282,6 +282,8 @@ class Samuel(Learner):
         dim, domain = check_place(dim, domain)
         one_of("feedback", feedback, FEEDBACK)
         one_of("combine", combine, COMBINE)
+        self._newborns_chosen = newborns is not None
+        newborns = "inherit" if newborns is None else newborns
         one_of("newborns", newborns, NEWBORNS)
         refuse_blind_sampling(combine, feedback)
         if gradient_bound is not None:
@@ -374,6 +376,12 @@ class Samuel(Learner):
         )
         learner.rule = replace(learner.rule, against_draw=True)
         return learner
+
+    @property
+    def late_rule(self) -> SamuelRule:
+        if self._newborns_chosen or self.rule.feedback == "full":  # full feedback is taken at the present decision
+            return self.rule
+        return replace(self.rule, newborns="warm")
 
     @property
     def learning_rates(self) -> tuple[float, ...]:

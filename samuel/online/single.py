@@ -86,7 +86,9 @@ class Single(Learner):
             raise ValueError(f"base must be a base learner such as OGD(0.1), got {base!r}")
         super().__init__(SingleRule(dim, domain, base), **check_options(options))
 
-    def update(self, gradient: Any = None, *, hint: Any = None, **late: Any) -> None:
+    def update(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, gradient: Any = None, *, hint: Any = None, **late: Any
+    ) -> None:
         """Tell the learner how the round went; see `Learner.update`.
 
         Args:
@@ -99,11 +101,12 @@ class Single(Learner):
         base = self.rule.base
         if not isinstance(base, OptimisticOGD):
             raise ValueError(f"only OptimisticOGD takes a hint, the base learner is {base!r}")
-        before = self._state
-        memory = base.expecting(before.memory, self._checked(hint, self._shape, "hint"))
-        self._state = before._replace(memory=memory)
-        try:
-            super().update(gradient, **late)
-        except BaseException:
-            self._state = before
-            raise
+        with self._lock_updates:
+            before = self._state
+            memory = base.expecting(before.memory, self._checked(hint, self._shape, "hint"))
+            self._state = before._replace(memory=memory)
+            try:
+                self._update(gradient, **late)
+            except BaseException:
+                self._state = before
+                raise

@@ -390,11 +390,13 @@ class Engine:
         elif scale != 1:
             slopes = list(foreach._foreach_mul(slopes, scale))
         if bucket.base is not None:
-            return self._directions_of_a_class(bucket, group, slopes)
+            return self._directions_of_a_class(bucket, group, slopes, new)
         assert isinstance(self.base, Named)
         return self.base.directions(Slopes(slopes, bucket.vectors, count, fresh, group, new))
 
-    def _directions_of_a_class(self, bucket: Bucket, group: dict[str, Any], slopes: Tensors) -> Tensors:
+    def _directions_of_a_class(
+        self, bucket: Bucket, group: dict[str, Any], slopes: Tensors, new: Number = 1.0
+    ) -> Tensors:
         assert isinstance(self.base, Foreign)
         assert bucket.base is not None
         bucket.base.param_groups[0].update(self.base.options_of(group))  # schedulers may change them
@@ -405,7 +407,11 @@ class Engine:
                 point.zero_()
             point.grad = slope
         before = [point.clone() for point in bucket.points]
+        own = [x for each in bucket.base.state.values() for x in each.values()] if isinstance(new, Tensor) else []
+        kept = [(x, x.clone()) for x in own if isinstance(x, Tensor) and x.device == bucket.device]
         step_unseen(bucket.base)
+        for x, old in kept:
+            x.copy_(torch.where(new > 0, x, old))
         for point in bucket.points:
             point.grad = None
         return list(foreach._foreach_sub(before, bucket.points))

@@ -1,6 +1,8 @@
 """What users of a learner rely on beyond the common contract."""
 
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from samuel.online import (
     Ball,
     Box,
     Chosen,
+    DriftingRegression,
     Fixed,
     Free,
     HalfLine,
@@ -166,9 +169,76 @@ def test_late_feedback_may_come_in_any_order_and_each_ticket_is_good_once():
     tickets = [learner.ticket() for _ in range(3)]
     for ticket in (tickets[2], tickets[0]):
         learner.update(GRADIENTS[0], ticket=ticket)
-    with pytest.raises(ValueError, match=rf"ticket {tickets[0]}; waiting: \[{tickets[1]}\]"):
+    with pytest.raises(ValueError, match=r"ticket 0; waiting: \[1\]"):
         learner.update(GRADIENTS[0], ticket=tickets[0])
     assert learner.round == 2
+
+
+def test_a_ticket_is_good_for_the_learner_that_made_it():
+    learner, other = Samuel(3, Ball(1.0)), Samuel(3, Ball(1.0))
+    learner.ticket()
+    with pytest.raises(ValueError, match="another learner"):
+        learner.update(GRADIENTS[0], ticket=other.ticket())
+    for number in (0, True, np.int64(0)):
+        with pytest.raises(ValueError, match="ticket must be one"):
+            learner.update(GRADIENTS[0], ticket=number)
+        with pytest.raises(ValueError, match="ticket must be one"):
+            learner.forget(number)
+    assert learner.round == other.round == 0
+
+
+def late_losses(delay, **options):
+    """The loss of a run whose gradients come so many rounds late."""
+    stream = DriftingRegression(dim=4, period=150)
+    learner, waiting, total = Samuel(4, Ball(2.0), base=Adagrad(), **options), [], 0.0
+    for t in range(600):
+        features, target = (array[0] for array in stream.data(t, t + 1))
+        error = features @ learner.predict() - target
+        total += error**2
+        waiting.append((learner.ticket(), 2 * error * features))
+        if len(waiting) > delay:
+            ticket, gradient = waiting.pop(0)
+            learner.update(gradient, ticket=ticket)
+    return total
+
+
+def test_newborns_are_warm_by_themselves_where_feedback_comes_late():
+    assert late_losses(5) < 1.1 * late_losses(5, newborns="warm") < 0.5 * late_losses(5, newborns="inherit")
+    assert late_losses(0) == late_losses(0, newborns="inherit")
+
+
+def test_threads_that_share_a_learner_lose_no_round():
+    learner = Single(OGD(1.0), 1)
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda _: learner.update([1.0]), range(1600)))
+    finally:
+        sys.setswitchinterval(switch)
+    assert learner.round == 1600
+    assert learner.predict()[0] == -1600.0
+
+
+def test_a_loss_that_changes_the_learner_is_refused():
+    learner = Samuel(1, Interval(-1.0, 1.0), feedback="full")
+
+    def meddling(x):
+        learner.update(loss=lambda x: (0.0, [0.0]))
+        return 0.0, [0.0]
+
+    with pytest.raises(RuntimeError, match="must not change it"):
+        learner.update(loss=meddling)
+    assert learner.round == 0
+    learner.update(loss=lambda x: (0.0, [0.0]))
+    assert learner.round == 1
+
+
+@pytest.mark.parametrize("gradient", [2.0, np.float32(2.0), [2.0], np.array(2.0)], ids=repr)
+def test_a_number_is_a_gradient_in_one_dimension(gradient):
+    learner = Single(OGD(1.0), 1)
+    learner.update(gradient)
+    assert learner.predict().tolist() == [-2.0]
 
 
 def test_tickets_survive_pickling():
@@ -310,7 +380,7 @@ def test_bad_options_are_named(make, named):
         (lambda x: x.update("steep"), "'steep'"),
         (lambda x: x.update(), "update\\(gradient\\); got nothing"),
         (lambda x: x.update(np.zeros(3), loss=lambda x: 0.0), "got gradient and loss"),
-        (lambda x: x.update(np.zeros(3), ticket=7), "ticket 7"),
+        (lambda x: x.update(np.zeros(3), ticket=7), "got 7"),
         (lambda x: play(x, np.zeros((4, 2))), "dimension 2.*3"),
         (lambda x: play(x, np.zeros((4, 5, 3))), "5 streams"),
         (lambda x: play(x, np.full((4, 3), np.nan)), "nan at"),
@@ -319,8 +389,11 @@ def test_bad_options_are_named(make, named):
         (lambda x: play(x, np.zeros((4, 3)), record="some"), "'some'"),
         (lambda x: play(x, np.zeros((4, 3)), backend="torch"), "'torch'"),
         (lambda x: x.trace(), "record=True"),
-        (lambda x: x.update(np.zeros(3), ticket=[1]), r"ticket \[1\]"),
+        (lambda x: x.update(np.zeros(3), ticket=[1]), r"got \[1\]"),
         (lambda x: x.update(np.zeros(3) + 1j), "real numbers"),
+        (lambda x: x.update(np.ma.masked_array(np.zeros(3), [False, True, False])), "mask would be lost"),
+        (lambda x: x.update(np.array(["2026-01-01"] * 3, dtype="datetime64[D]")), "real numbers"),
+        (lambda x: x.update(["1", "2", "3"]), "real numbers"),
         (lambda x: play(x, np.zeros((4, 3)), rounds=2.5), r"rounds.*2\.5"),
         (lambda x: play("x", np.zeros((4, 3))), "'x'"),
     ],

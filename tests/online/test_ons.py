@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from samuel.online import ONS, Ball, Box, Recorded, Samuel, Single, SquaredLoss, play
+from samuel.online.certificates import Comparison, base_bounds
 
 ALPHA = 1 / (2 * 3.0**2)
 """`exp(-alpha e^2)` is concave for errors of at most 3."""
@@ -36,12 +37,19 @@ def test_the_certificate_for_exp_concave_losses_is_never_broken(name, domain, ra
 
 def test_for_exp_concave_losses_the_certificate_grows_like_a_logarithm():
     trace = play(Single(ONS(20.0), 3, Ball(1.0)), regression(4096), backend="numpy")
-    lasts = 63, 255, 1023, 4095
-    logarithmic = np.array([trace.certificate(0, last, exp_concavity=ALPHA).measured for last in lasts])
-    with_squares = np.array([trace.certificate(0, last).measured for last in lasts])
+    comparison = Comparison.of(trace.rule)
+    logarithmic, with_squares, capped = [], [], []
+    for last in (63, 255, 1023, 4095):
+        certificate = trace.certificate(0, last, exp_concavity=ALPHA)
+        bounds = [base_bounds(trace, certificate.tiles[0].tile, comparison, alpha)[0] for alpha in (ALPHA, None)]
+        logarithmic.append(bounds[0])
+        with_squares.append(bounds[1])
+        assert certificate.measured == min(bounds[0], certificate.trivial)
+        capped.append(certificate.measured == certificate.trivial)
+    assert capped == [True, False, False, False]  # the trivial bound is small where there are few rounds
     growth = np.diff(logarithmic)  # from one to four times as many rounds
     assert growth.max() < 1.25 * growth.min()
-    squares = with_squares - logarithmic
+    squares = np.subtract(with_squares, logarithmic)
     assert squares[3] > 2 * squares[2] > 4 * squares[1]
 
 

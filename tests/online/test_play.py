@@ -1,6 +1,8 @@
 """Playing: compiled and plain give the same numbers, and what is not asked for is not kept."""
 
+import importlib
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from samuel.online import (
     play,
 )
 
+playing = importlib.import_module("samuel.online.play")  # the name in the package is the function
 STREAM = DriftingRegression(dim=4, period=100)
 
 
@@ -27,6 +30,16 @@ def test_compiled_and_plain_give_the_same_numbers():
     for name in plain.arrays:
         np.testing.assert_allclose(compiled.arrays[name], plain.arrays[name], rtol=1e-7, atol=1e-9, err_msg=name)
     assert plain.certificate(37, 300).measured == pytest.approx(compiled.certificate(37, 300).measured)
+
+
+def test_a_record_of_gigabytes_is_announced(monkeypatch):
+    # The limit and not the run is made small: a run of gigabytes takes minutes.
+    monkeypatch.setattr(playing, "LARGE_RECORD", 100_000)
+    with pytest.warns(playing.LargeRecord, match=r"takes 0\.0 GB; record='decisions'"):
+        play(Samuel(4, Ball(2.0)), STREAM, 400, backend="numpy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        play(Samuel(4, Ball(2.0)), STREAM, 400, record="decisions", backend="numpy")
 
 
 def test_float32_stays_float32():

@@ -677,17 +677,17 @@ def test_past_its_end_a_run_keeps_the_last_rate_and_warns_once():
 
 def test_an_extended_run_goes_on_without_a_leap_and_falls_to_its_new_end():
     params = parameters()
-    optimizer = make(params, steps=50, on_shift="ignore")
+    optimizer = make(params, steps=50, on_shift="ignore", learning_rates=(0.05,))
     train(optimizer, params, range(50))
     last = rates(optimizer)[0]
     optimizer.extend(100)
     assert optimizer.steps == 100
     train(optimizer, params, [50])
     assert rates(optimizer)[0] < 2 * last
-    train(optimizer, params, range(51, 75))
-    half = rates(optimizer)[0]
-    train(optimizer, params, range(75, 100))
-    assert rates(optimizer)[0] < 0.1 * half
+    train(optimizer, params, range(51, 76))
+    assert rates(optimizer)[0] == pytest.approx(0.05 * 0.25, rel=1e-5)
+    train(optimizer, params, range(76, 100))
+    assert rates(optimizer)[0] == pytest.approx(0.05 * 0.01, rel=1e-5)
     with pytest.raises(ValueError, match="cannot extend a run without a number of steps"):
         make(parameters()).extend(100)
 

@@ -160,7 +160,7 @@ def _decisions(setup: Setup, learner: Learner, ahead: int, data: Data, known: np
         return np.stack(made).reshape(len(known), -1)
     if late:
         learner = Learner(
-            Delayed(1, learner.domain, learner.rule, ahead), streams=learner.streams, dtype=str(learner.dtype)
+            Delayed(1, learner.domain, learner.late_rule, ahead), streams=learner.streams, dtype=str(learner.dtype)
         )
     made = []
     if told:

@@ -8,7 +8,7 @@ import numpy as np
 
 from samuel.online.conformal.coverage import Coverage, Tally, summary
 from samuel.online.conformal.tracking import Maker, Scale, Setup, lesson, numbers, tell
-from samuel.online.learner import Learner, whole_number
+from samuel.online.learner import Learner, Ticket, whole_number
 
 
 class Conformal:
@@ -159,7 +159,7 @@ class _Issued(NamedTuple):
     high: np.ndarray
     decision: np.ndarray
     learning: np.ndarray
-    ticket: int
+    ticket: Ticket
 
 
 class _Clock:

@@ -22,7 +22,7 @@ from samuel.core.options import real_array
 from samuel.online.bases.adagrad import Adagrad
 from samuel.online.domains import Domain, Free, HalfLine, Interval
 from samuel.online.ensemble import default_learning_rates
-from samuel.online.learner import Learner, whole_number
+from samuel.online.learner import Learner, Ticket, whole_number
 from samuel.online.losses import Data, PinballLoss
 from samuel.online.samuel import Samuel
 
@@ -204,7 +204,7 @@ def lesson(scores: np.ndarray, start: np.ndarray, unit: np.ndarray, learning: np
     return told[..., None].astype(float), np.clip(np.where(told, target, 0.0), -far, far)
 
 
-def tell(learner: Learner, loss: PinballLoss, data: Data, decision: np.ndarray, ticket: int | None) -> None:
+def tell(learner: Learner, loss: PinballLoss, data: Data, decision: np.ndarray, ticket: Ticket | None) -> None:
     """Give a learner the loss of an earlier decision, in the way in which it takes feedback."""
     feedback = learner.rule.feedback
     if feedback == "full":
