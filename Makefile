@@ -31,7 +31,7 @@ demo: $(SMALL) ## run the demonstration and write its report
 # into compiling programs that run for milliseconds.
 test: $(DEV) ## everything that must pass: lint, types, docs and tests
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync lint types docs
-	OMP_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false $(XLA_FLAGS)" $(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false $(XLA_FLAGS)" $(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(DEV) ## style, formatting, and the direction of imports
 	$(BIN)/ruff check .

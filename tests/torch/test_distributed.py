@@ -25,10 +25,11 @@ from tests.torch.workers.ranks import (
 SPREADS = ("replicated", "sharded")
 IN_DOUBLE = [name for name, options in SHORT_RUNS.items() if "dtype" not in options]
 
-pytestmark = pytest.mark.filterwarnings(
+pytestmark = [
+    pytest.mark.xdist_group("distributed"),
     # Torch says so of every checkpoint that is saved or loaded by a process alone.
-    "ignore:torch.distributed is .*unavailable or uninitialized:UserWarning"
-)
+    pytest.mark.filterwarnings("ignore:torch.distributed is .*unavailable or uninitialized:UserWarning"),
+]
 
 
 @pytest.fixture(scope="module")

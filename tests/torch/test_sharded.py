@@ -7,6 +7,8 @@ from samuel.torch.sharded import Exchange, owners, spread_of
 from tests.torch.processes import run_ranks
 from tests.torch.workers import exchange
 
+pytestmark = pytest.mark.xdist_group("sharded")
+
 COUNT = sum(torch.Size(shape).numel() for shape in exchange.SHAPES)
 
 

@@ -7,6 +7,8 @@ from samuel.torch import Samuel
 from tests.torch.processes import run_ranks
 from tests.torch.workers import sharing
 
+pytestmark = pytest.mark.xdist_group("sharing")
+
 
 def run_alone(count, **options):
     """The parameters that one process finds, and their average."""
