@@ -23,9 +23,10 @@ from samuel_lab.play.arenas import DEFAULT_STREAMS, STREAMS, arenas
 from samuel_lab.play.cast import FAMILIES, LEARNERS, RATES, sweep
 from samuel_lab.play.contest import run
 from samuel_lab.play.figures import STYLES
-from samuel_lab.play.measuring import Tiled, as_map, averaged, state_bytes, thinned, weights_by_age
+from samuel_lab.play.measuring import Tiled, as_map, averaged, state_bytes, weights_by_age
 from samuel_lab.play.plan import Plan
 from samuel_lab.play.records import summary
+from samuel_lab.tables import thinned
 
 
 def the(report, stream):
