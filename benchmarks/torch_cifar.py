@@ -110,33 +110,21 @@ def rivals(steps: int) -> dict[str, Callable[[nn.Module], tuple[torch.optim.Opti
         return part / 0.05 if part < 0.05 else 0.5 * (1 + math.cos(math.pi * (part - 0.05) / 0.95))
 
     def muon(model: nn.Module, lr: float) -> tuple[torch.optim.Optimizer, Any]:
-        optimizer = samuel.torch.MatrixMuon(model.parameters(), lr=lr)
-
-        @torch.no_grad()
-        def shrink(*_: Any) -> None:  # decoupled, as AdamW and Samuel have it
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.mul_(1 - group["lr"] * WEIGHT_DECAY)
-
-        optimizer.register_step_pre_hook(shrink)
+        options = {"steps": 10**9, "average": False, "on_shift": "ignore", "weight_decay": WEIGHT_DECAY}
+        optimizer = samuel.torch.Samuel(model, learning_rates=(lr,), **options)  # with one rate it is its base
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warm_cosine(step / steps))
 
-    def ours(model: nn.Module, base: Any = torch.optim.AdamW, **options: Any) -> tuple[torch.optim.Optimizer, Any]:
-        options |= {"weight_decay": WEIGHT_DECAY, "buffers": model}
-        return samuel.torch.Samuel(model.parameters(), base, **options), None
+    def ours(model: nn.Module, **options: Any) -> tuple[torch.optim.Optimizer, Any]:
+        return samuel.torch.Samuel(model, weight_decay=WEIGHT_DECAY, **options), None
 
     return {
         "AdamW 0.001, constant": functools.partial(adamw, lr=1e-3, shape=None),
         "AdamW 0.001, warm-up and cosine": functools.partial(adamw, lr=1e-3, shape=warm_cosine),
         "AdamW 0.003, warm-up and cosine": functools.partial(adamw, lr=3e-3, shape=warm_cosine),
-        "Samuel": ours,
-        "Samuel, told the number of steps": functools.partial(ours, horizon=steps),
-        "Samuel, patient, told the number of steps": functools.partial(ours, horizon=steps, rule="patient"),
         "Muon 0.01, warm-up and cosine": functools.partial(muon, lr=1e-2),
-        "Samuel over Muon, told the number of steps": functools.partial(ours, base="muon", horizon=steps),
-        "Samuel over Muon, patient, told the number of steps": functools.partial(
-            ours, base="muon", horizon=steps, rule="patient"
-        ),
+        "Samuel": ours,
+        "Samuel, told the number of steps": functools.partial(ours, steps=steps),
+        "Samuel over Adam, told the number of steps": functools.partial(ours, base="adam", steps=steps),
     }
 
 
@@ -168,7 +156,7 @@ def train(data: dict[str, tuple[Tensor, Tensor]], name: str, epochs: int, seed: 
             if step % 20 == 0:
                 rates.append(optimizer.param_groups[0].get("effective_lr", optimizer.param_groups[0]["lr"]))
                 rates[-1] = rates[-1].clone() if isinstance(rates[-1], Tensor) else rates[-1]
-        with optimizer.decision() if isinstance(optimizer, samuel.torch.Samuel) else nullcontext():
+        with optimizer.averaged() if isinstance(optimizer, samuel.torch.Samuel) else nullcontext():
             accuracies.append(accuracy(model, *data["test"]))
         print(f"{name:51s} seed {seed} epoch {epoch + 1:3d}   accuracy {100 * accuracies[-1]:.2f} %", flush=True)
     torch.cuda.synchronize()

@@ -35,8 +35,8 @@ def network():
 
 def accuracy(model, optimizer):
     model.eval()
-    decision = optimizer.decision() if isinstance(optimizer, samuel.torch.Samuel) else nullcontext()
-    with torch.no_grad(), decision:
+    averaged = optimizer.averaged() if isinstance(optimizer, samuel.torch.Samuel) else nullcontext()
+    with torch.no_grad(), averaged:
         found = (model(images[test]).argmax(1) == labels[test]).float().mean().item()
     model.train()
     return found
@@ -44,7 +44,7 @@ def accuracy(model, optimizer):
 
 def run(make_optimizer, show=False):
     model, random = network(), torch.Generator().manual_seed(1)
-    optimizer = make_optimizer(model.parameters())
+    optimizer = make_optimizer(model)
     for step in range(1, STEPS + 1):
         chosen = torch.randint(0, 1297, (BATCH,), generator=random)
         optimizer.zero_grad()
@@ -52,19 +52,19 @@ def run(make_optimizer, show=False):
         loss.backward()
         optimizer.step()
         if show and (step % 100 == 0 or step == 25):
-            now, rate = accuracy(model, optimizer), optimizer.effective_lr
+            now, rate = accuracy(model, optimizer), optimizer.param_groups[0]["effective_lr"]
             print(f"   step {step:4d}   accuracy {now:6.1%}   learning rate {rate:.4f}", flush=True)
     return accuracy(model, optimizer)
 
 
 constant = {}
 for rate in RATES:
-    constant[rate] = run(lambda params, rate=rate: torch.optim.Adam(params, lr=rate))
+    constant[rate] = run(lambda model, rate=rate: torch.optim.Adam(model.parameters(), lr=rate))
     print(f"Adam, constant rate {rate:<8g}   accuracy {constant[rate]:6.1%}", flush=True)
-print("Samuel over Adam, as it comes:")
+print("Samuel, not told the number of steps:")
 untuned = run(samuel.torch.Samuel, show=True)  # no learning rate; the loop is the same
-told = run(lambda params: samuel.torch.Samuel(params, horizon=STEPS))
+told = run(lambda model: samuel.torch.Samuel(model, steps=STEPS))
 best = max(constant, key=constant.get)
 print(f"Best of the seven, in hindsight: {best:g}, with {constant[best]:.1%}; worst: {min(constant.values()):.1%}")
-print(f"Samuel, told how long it lasts  accuracy {told:6.1%}")
-print(f"Samuel, as it comes             accuracy {untuned:6.1%}")
+print(f"Samuel, told the number of steps accuracy {told:6.1%}")
+print(f"Samuel, not told                 accuracy {untuned:6.1%}")

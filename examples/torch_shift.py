@@ -58,7 +58,7 @@ def accuracy(model, chosen):
 def train():
     """Rows of (step, accuracy of each, learning rate that Samuel uses)."""
     ours, constant = network(), network()
-    optimizer = samuel.torch.Samuel(ours.parameters())  # no learning rate
+    optimizer = samuel.torch.Samuel(ours)  # no learning rate
     rival = torch.optim.Adam(constant.parameters(), lr=CONSTANT)
     random, rows = torch.Generator().manual_seed(1), []
     for step in range(1, STEPS + 1):
@@ -71,9 +71,9 @@ def train():
             print("other digits from here on")
         if step % EVERY == 0:
             test = now & ~is_train
-            with optimizer.decision():  # what one would use
+            with optimizer.averaged():  # what one would use
                 own = accuracy(ours, test)
-            rows.append((step, own, accuracy(constant, test), optimizer.effective_lr))
+            rows.append((step, own, accuracy(constant, test), optimizer.param_groups[0]["effective_lr"]))
         if step % 100 == 0 or step in (SHIFT + 20, SHIFT + 50):
             _, own, other, rate = rows[-1]
             print(

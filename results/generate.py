@@ -259,22 +259,19 @@ def scaling() -> str:
     return table(head, lines)
 
 
-def regret_growth(family: str, inside: str, lengths: Sequence[int]) -> str:
-    """Worst regret on intervals of one family of streams of Table 1, and the power with which it grows."""
-    found = load("table1")
-    labels = {row["method"]: row["label"] for row in found["methods"]}
-    (streams,) = (one for one in found["families"] if one["family"] == family)
-    (grid,) = (one for one in streams["intervals"] if one["inside"] == inside)
-    with_change = any(row["intervals"][0]["exponent_in_T"] is not None for row in streams["results"])
+def regret_growth(stream: str, inside: str, lengths: Sequence[int]) -> str:
+    """Worst regret on intervals of a stream of Table 1, and the power with which it grows."""
+    (found,) = (one for one in load("table1")["streams"] if one["stream"] == f"table1-{stream}")
+    (grid,) = (one for one in found["bounds"]["intervals"] if one["inside"] == inside)
+    with_change = any(row["intervals"][0]["exponent_in_T"] is not None for row in found["learners"])
     lines = []
-    by_method = {row["method"]: row for row in sorted(streams["results"], key=lambda row: row["scale"] == "known")}
-    for row in by_method.values():  # with the scale given, where the method can be given it
+    for row in found["learners"]:
         (part,) = (one for one in row["intervals"] if one["inside"] == inside)
         cells = [number(part["worst_regret"][grid["lengths"].index(length)]) for length in lengths]
         cells.append(number(part["exponent"]))
         if with_change:
             cells.append(number(part["exponent_in_T"]))
-        lines.append((part["worst_regret"][grid["lengths"].index(lengths[-1])], [labels[row["method"]], *cells]))
+        lines.append((part["worst_regret"][grid["lengths"].index(lengths[-1])], [row["label"], *cells]))
     head = ["worst regret", *(f"{length:,} rounds" for length in lengths), "power of the length"]
     head += ["after a change, power of T"] * with_change
     return table(head, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
@@ -325,6 +322,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "imagenette": lambda: study_table("imagenette"),
     "sst2": lambda: study_table("sst2"),
     "digits": lambda: study_table("digits"),
+    "digits_sweep": lambda: study_table("digits_sweep"),
     "digits_offline": lambda: study_table("digits_offline"),
     "recovery": recovery,
     "rivals": lambda: streams("rivals"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,15 @@ class Table:
     short: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Titled:
+    """A table with its title and the words below it."""
+
+    title: str
+    table: Table
+    note: str = ""
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """A number formatted for readers: few digits, an exponent only if it is huge or tiny.
 
@@ -42,6 +52,22 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits - 1}e}".replace("-", "−")
 
 
+def column(
+    values: Sequence[float | None], hints: Sequence[str] | None = None, more: Sequence[str] | None = None
+) -> list[Cell]:
+    """The cells of a column, the lowest in bold; `more` is what stands behind the numbers.
+
+    >>> [(cell.text, cell.best) for cell in column([2.0, None, 1.0])]
+    [('2.00', False), ('–', False), ('1.00', True)]
+    """
+    lowest = number(min((value for value in values if value is not None), default=None))
+    nothing = [""] * len(values)
+    return [
+        Cell(number(value) + after, best=value is not None and number(value) == lowest, hint=hint)
+        for value, hint, after in zip(values, hints or nothing, more or nothing, strict=True)
+    ]
+
+
 def plain(value: float | None) -> float | None:
     """A number for JSON: six significant digits; None for NaN and infinities.
 
@@ -49,6 +75,15 @@ def plain(value: float | None) -> float | None:
     (0.123457, None)
     """
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
+
+
+def thinned(count: int, most: int) -> np.ndarray:
+    """At most so many places out of `count`, evenly spread, the first and the last among them.
+
+    >>> thinned(10, most=4), thinned(0, most=4)
+    (array([0, 3, 6, 9]), array([], dtype=int64))
+    """
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def single(values: np.ndarray) -> np.ndarray:

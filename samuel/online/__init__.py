@@ -1,16 +1,16 @@
-"""Online convex optimisation with regret accounted for on every interval.
+"""Online convex optimisation, with certified regret on every interval.
 
-domains      where decisions may lie
-bases        what an expert does with its gradients
+domains      convex sets of decisions
+bases        base learners: how an expert uses its gradients
 Samuel       many experts on many intervals; `Single`, a base learner on its own
 models       linear and logistic models of rows: `learn_one`, `predict_one`; `river` and `sklearn` for their protocols
-rivals       other ways to weigh experts that come and go: `SAOL`, `CBCE`, `FLH` and others
-streams      sequences of losses: made up, from a CSV file, from river
-play         a learner against a stream, giving a `Trace`
+rivals       other weightings of experts on intervals: `SAOL`, `CBCE`, `FLH` and others
+streams      sequences of losses: synthetic, from a CSV file, from river
+play         runs a learner on a stream; returns a `Trace`
 regret_map   the regret of a run on every interval of a grid
-conformal    intervals for any forecaster, with coverage on every stretch
+conformal    prediction intervals for any forecaster
 theory       the paper's theorem and corollaries as numbers
-check        does my own learner keep the contract?
+check        conformance tests for learners of your own
 """
 
 from samuel.core import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, NoHealthyExpert, Pruned

@@ -1,4 +1,4 @@
-"""Certificates: what is proved about an interval of a run, from the run's own numbers.
+"""Certificates: upper bounds on the regret on an interval, computed from the run.
 
 The chain, for linear feedback and convex losses:
 
@@ -6,10 +6,10 @@ The chain, for linear feedback and convex losses:
             <=  min over experts (sum r + base)      measured: by the base learner's bound, for any decisions
             <=  min over experts (bound on sum r + base)   guaranteed: by the algorithm
 
-An interval is cut into tiles, each served by one block from that block's start; the bounds of the tiles add up.
+An interval is cut into tiles, each a block or the beginning of one; the bounds of the tiles add up.
 `measured` is never above the trivial bound `sum max_u <g, x - u>` of a tile, and rounds before the first block start
-have only that. Sums are taken over each tile by itself, in float64: differences of running sums would lose the small
-gradients that come after a large one.
+have only that. Sums are taken over each tile separately, in float64: differences of cumulative sums would lose small
+gradients after a large one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ EXPERTS = "the experts"
 
 
 class TileCertificate(NamedTuple):
-    """What is proved about one tile of an interval."""
+    """Bounds for one tile of an interval."""
 
     tile: Tile
     expert: int | None
-    """Which expert of the slot gives the measured bound; None where the trivial bound is smaller or the only one."""
+    """The expert of the slot that gives the measured bound; None if that is the trivial bound."""
     measured: float
     guaranteed: float
     against: str
@@ -46,7 +46,7 @@ class TileCertificate(NamedTuple):
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved about an interval of a run. `float(certificate)` is the measured bound.
+    """Bounds on the regret on an interval of a run. `float(certificate)` is the measured bound.
 
     Attributes:
         first: first round of the interval.
@@ -55,12 +55,11 @@ class Certificate:
         measured: an upper bound on it, from the gains the experts had and their base learners' bounds, or for
             convex losses the trivial one where that is smaller. Where `exp_concavity` was given, on the regret itself,
             and it may be smaller than `linearised`.
-        guaranteed: an upper bound on that, by the algorithm: what was known even before looking at the gains' sum;
-            infinite for SAMUEL's rivals, whose decisions the measured bound holds for as well.
-        trivial: what holds for any decisions whatever, `sum max_u <g, x - u>`; infinite if the domain is.
-        against: "any fixed point", or "the experts" where no bound is known for the base learner, or the feedback
-            does not carry one. The bounds are then on how far the decisions were behind the best expert of each
-            tile.
+        guaranteed: an upper bound on that, which follows from the weights, without the sums of gains; infinite for
+            SAMUEL's rivals, which have only the measured bound.
+        trivial: the bound for any decisions, `sum max_u <g, x - u>`; infinite on unbounded domains.
+        against: "any fixed point", or "the experts" if the base learner has no regret bound, or none under this
+            feedback: the bounds are then on the regret against the best expert of each tile.
         tiles: the same for each tile of the interval.
     """
 
@@ -79,7 +78,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whom to compare with: all points of a domain, or one point."""
+    """The comparators: all points of a domain, or one point."""
 
     domain: Domain
     dim: int
@@ -103,17 +102,18 @@ class Comparison:
 
     @property
     def bounded(self) -> bool:
-        """Whether a regret against all of it is finite."""
+        """Whether the regret against all comparators is finite."""
         return self.point is not None or self.domain.bounded
 
     def lowest(self, gradients: np.ndarray) -> np.ndarray:
-        """The comparator that a linear loss likes best."""
+        """The comparator with the smallest linear loss."""
         if self.point is not None:
             return np.broadcast_to(self.point, gradients.shape)
         return np.asarray(self.domain.lowest(gradients))
 
     def reach(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How far points `(rounds, experts, d)` were from any comparator: per coordinate, and in Euclidean norm."""
+        """Largest distance of points `(rounds, experts, d)` from any comparator: per coordinate, and in Euclidean
+        norm."""
         if self.point is not None:
             away = np.abs(points - self.point)
             return np.max(away, axis=0), np.max(np.linalg.norm(away, axis=-1), axis=0)
@@ -127,7 +127,7 @@ class Comparison:
 def certify(
     trace: Trace, first: int, last: int, comparison: Comparison, exp_concavity: float | None = None
 ) -> Certificate:
-    """The certificate of an interval; `Trace.certificate` is the way to call it."""
+    """The certificate of an interval; use `Trace.certificate`."""
     if exp_concavity is not None:
         between("exp_concavity", exp_concavity, 0.0, math.inf)
     rule: Any = trace.rule
@@ -155,13 +155,13 @@ def certify(
 
 
 def linearised_regret(trace: Trace, first: int, last: int, comparison: Comparison) -> float:
-    """`sum <g, x> - min_u <sum g, u>` over an interval, each round by itself so that large terms do not cancel."""
+    """`sum <g, x> - min_u <sum g, u>` over an interval, by rounds, to avoid cancellation of large terms."""
     gradients, decisions = _linear(trace, first, last)
     return float(np.sum(gradients * (decisions - comparison.lowest(np.sum(gradients, axis=0)))))
 
 
 def trivial_bounds(trace: Trace, first: int, last: int, comparison: Comparison) -> np.ndarray:
-    """`max_u <g, x - u>` in each round of an interval: what can be lost at most, whatever was decided."""
+    """`max_u <g, x - u>` in each round of an interval: the trivial bound."""
     gradients, decisions = _linear(trace, first, last)
     if not comparison.bounded:
         return np.full(len(gradients), math.inf)
@@ -197,7 +197,7 @@ def base_bounds(trace: Trace, tile: Tile, comparison: Comparison, exp_concavity:
         else:
             bounds.append(group.base.exp_concave_bound(*given, _gains_of(trace, tile, group), exp_concavity))
     total = np.concatenate(bounds)
-    total = np.where(np.isnan(total), math.inf, total)  # an expert fed with numbers that are not finite
+    total = np.where(np.isnan(total), math.inf, total)  # an expert with gradients that are not finite
     if "error" in trace.arrays:
         rates = np.concatenate([group.learning_rates for group in rule.groups])
         total = total + np.sum(trace.arrays["error"][part, tile.slot], axis=0) / rates
@@ -205,7 +205,7 @@ def base_bounds(trace: Trace, tile: Tile, comparison: Comparison, exp_concavity:
 
 
 def _gains_of(trace: Trace, tile: Tile, group: Group) -> np.ndarray:
-    """How far each expert of a group was from the decision along the gradient; 0 where the gradient is its own."""
+    """`<g, x - x(e)>` of each expert of a group; 0 if the gradient is its own."""
     part = trace.interval_slice(tile.first, tile.last)
     if "gains" not in trace.arrays or "expert_gradients" in trace.arrays:
         return np.zeros((tile.last - tile.first + 1, len(group.learning_rates)))
@@ -219,11 +219,11 @@ def _certify_tile(
     if tile.slot is None:
         return TileCertificate(tile, None, trivial, trivial, ANY_POINT)
     base = base_bounds(trace, tile, comparison, exp_concavity)
-    if not hasattr(trace.rule, "experts"):  # a base learner on its own is its only expert
+    if not hasattr(trace.rule, "experts"):  # a single base learner is its only expert
         gains = limits = np.zeros(1)
     else:
         gains, limits = tile_gains(trace, tile)
-    if "excess" in trace.arrays:  # what a sampled or a late decision lost beside the one that was judged
+    if "excess" in trace.arrays:  # excess loss of a sampled or late decision over the one that gains refer to
         part = trace.interval_slice(tile.first, tile.last)
         gains, limits = (side + float(np.sum(trace.arrays["excess"][part])) for side in (gains, limits))
     if np.isfinite(gains + base).any():
@@ -232,7 +232,7 @@ def _certify_tile(
         if trivial < measured:
             return TileCertificate(tile, None, trivial, guaranteed, ANY_POINT)
         return TileCertificate(tile, expert, measured, guaranteed, ANY_POINT)
-    # No bound for the base learner: how far behind its best expert was the decision on this block?
+    # No bound for the base learner: the regret against the best expert of the block.
     healthy = np.isfinite(gains)
     if not healthy.any():
         return TileCertificate(tile, None, math.inf, math.inf, EXPERTS)
@@ -241,12 +241,12 @@ def _certify_tile(
 
 
 def tile_gains(trace: Trace, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
-    """`sum r` of every expert on a tile, and the algorithm's bound on it; infinite for experts that broke down."""
+    """`sum r` of every expert on a tile, and the algorithm's bound on it; infinite for experts that diverged."""
     rule: Any = trace.rule
     part = trace.interval_slice(tile.first, tile.last)
     gains = trace.needed("gains")[part, tile.slot].astype(float)
-    fine = np.isfinite(gains)  # not broken down
-    if "used" not in trace.arrays:  # a rival, of whose weights nothing is proved
+    fine = np.isfinite(gains)  # not diverged
+    if "used" not in trace.arrays:  # a rival: no bound follows from its weights
         total = np.where(fine.all(axis=0), np.sum(gains, axis=0, where=fine), math.inf)
         return total, np.full(total.shape, math.inf)
     fine &= trace.needed("p")[part, tile.slot] > 0
@@ -285,7 +285,7 @@ def _used_bound(
         sums = []
         for start in [start for start in starts if start < stop]:
             span = bounds[start:stop]
-            with np.errstate(over="ignore"):  # gains so small that a rate would be infinite: it is then not used
+            with np.errstate(over="ignore"):  # a step size may be infinite, and is then not used
                 rates = certificate.rates_alive(span[0], span.max(), Q, span.min())
                 if start > known:  # only those born in the fall began with the prior
                     rates = np.where(rates * bounds[start - 1] > 0.75, rates, np.nan)
@@ -303,8 +303,7 @@ def _distances(trace: Trace, tile: Tile, comparison: Comparison) -> tuple[np.nda
         return np.asarray([domain.widths(dim)]), np.asarray([domain.diameter(dim)])
     if not comparison.bounded:
         raise ValueError(
-            f"the domain {domain} is unbounded, so a certificate needs to know whom to compare with: "
-            "give comparator=... or radius=..."
+            f"the domain {domain} is unbounded, so a certificate needs comparators: give comparator=... or radius=..."
         )
     part = trace.interval_slice(tile.first, tile.last)
     points = (
@@ -322,6 +321,6 @@ def within(domain: Domain, radius: float, dim: int) -> Domain:
     if isinstance(domain, Box) and not domain.bounded:
         pairs = [(max(low, -radius), min(high, radius)) for low, high in domain.bounds(dim)]
         if any(low >= high for low, high in pairs):
-            raise ValueError(f"radius={radius} is too small: {domain} has no points so near to the origin")
+            raise ValueError(f"radius={radius} is too small: {domain} has no points so close to the origin")
         return Box(*zip(*pairs, strict=True))
     raise ValueError(f"radius is for unbounded domains; {domain} is bounded already")

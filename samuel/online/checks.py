@@ -1,4 +1,4 @@
-"""Conformance checks: does a learner keep the contract that `play`, `Trace` and users rely on?"""
+"""Conformance tests of the interface that `play`, `Trace` and users rely on."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from samuel.online.play import play
 from samuel.online.streams import Recorded
 
 ROUNDS = 72
-"""Enough for blocks of several lengths to end."""
+"""Rounds of a check: enough for blocks of several lengths to end."""
 
 
 class ContractBroken(AssertionError):
-    """A learner does not keep the contract; the message says where."""
+    """A learner violates the interface; the message says where."""
 
 
 def check(learner: Learner | Callable[..., Learner], *, tolerance: float = 1e-9, compiled: bool = True) -> list[str]:
-    """Run a learner of your own through everything that users of this library rely on.
+    """Test a learner of your own against the interface that this library relies on.
 
     Args:
-        learner: a learner, which is left as it is (fresh ones are made with its rule); or a function that makes one,
+        learner: a learner, which is not changed (fresh ones are made with its rule); or a function that makes one,
             called as `learner()` and `learner(streams=3)`.
-        tolerance: how far numbers may differ that should be equal.
-        compiled: also compare with a compiled run, if JAX is installed. Compiling takes seconds.
+        tolerance: for numbers that should be equal.
+        compiled: also compare with a compiled run if JAX is installed, which takes seconds.
 
     Returns:
         The names of the checks it passed.
@@ -148,7 +148,7 @@ def _streams(make: Callable[..., Learner], tolerance: float) -> None:
 
 
 def _by_hand(make: Callable[..., Learner], tolerance: float, reused: bool = False) -> None:
-    """Updates by hand give the decisions of `play`, also if the caller writes all gradients into one buffer."""
+    """Updates by hand give the decisions of `play`, even if the caller reuses one buffer for all gradients."""
     played, by_hand = make(), make()
     stream = _stream(played)
     expected = _play(played)

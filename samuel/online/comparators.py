@@ -1,9 +1,9 @@
-"""The best fixed point in hindsight: what regret is measured against.
+"""The best fixed point in hindsight, the comparator of regret.
 
-Formulas serve linear losses, and squared, absolute and pinball losses in one dimension. Other losses of `<a, x>`
-(squared, logistic, absolute, pinball) go through an interior-point method that proves how near to the minimum it is.
-A family of losses or a domain that you wrote goes through accelerated projected gradient descent, until the duality gap
-`max_u <grad f(x), x - u>` is small.
+Closed forms exist for linear losses, and for squared, absolute and pinball losses in one dimension. Other losses of
+`<a, x>` (squared, logistic, absolute, pinball) are minimised by an interior-point method with a proved duality gap. For
+your own families of losses or domains accelerated projected gradient descent runs until the duality gap `max_u <grad
+f(x), x - u>` is small.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from samuel.online.interior_point import Curved, Kinked, minimise
 from samuel.online.losses import AbsoluteLoss, Data, LinearLoss, LogisticLoss, LossFamily, PinballLoss, SquaredLoss
 
 TOLERANCE = 1e-8
-"""How far above the minimum a point may be, relative to 1 + the size of its loss."""
+"""Target duality gap, relative to 1 + the absolute loss."""
 ROWS_AT_ONCE = 2**15
-"""Rounds that are worked on together: more would leave the processor's cache."""
+"""Rounds processed together: more would exceed the processor's cache."""
 
 
 WORTH_A_WARNING = 1e-6
-"""The gap, relative to the same, from which on regret is not given without a warning."""
+"""Relative gap above which regret comes with a warning."""
 
 
 class InexactComparator(UserWarning):
-    """A best fixed point is not known as exactly as it should be, so that the regret may be larger than it says."""
+    """A best fixed point is inexact, so that the regret may be larger than stated."""
 
 
 class Comparator(NamedTuple):
-    """A fixed point, its total loss, and by how much at most that is above the minimum.
+    """A fixed point, its total loss, and its duality gap.
 
-    The gap is proved. It is at most 1e-8 (1 + |loss|), also where some rounds are a million times as large as others,
-    unless rounding allows no more: in a ball of radius 10^12, say, or where the best point is as far away. On an
-    unbounded domain it counts points up to ten times as far away as is natural for the data.
+    The gap is proved. It is at most 1e-8 (1 + |loss|), even if some rounds are a million times as large as others,
+    unless rounding prevents it, as in a ball of radius 10^12. On an unbounded domain it covers points up to ten times
+    the scale of the data.
     """
 
     point: np.ndarray
@@ -58,11 +58,11 @@ def best_fixed_point(loss: LossFamily, data: Data, domain: Domain, dim: int) -> 
     Args:
         loss: the loss family.
         data: its data, rounds along the first axis.
-        domain: where the point may lie.
+        domain: of the point.
         dim: number of coordinates.
 
     Raises:
-        ValueError: where the losses go on falling towards infinity, so that there is none.
+        ValueError: if there is no minimum, because losses keep falling towards infinity.
 
     >>> import numpy as np
     >>> from samuel.online import Ball
@@ -80,7 +80,7 @@ def best_fixed_points(loss: LossFamily, data: Data, domain: Domain, dim: int) ->
     Args:
         loss: the loss family.
         data: its data, stretches along the first axis and their rounds along the second.
-        domain: where the points may lie.
+        domain: of the points.
         dim: number of coordinates.
 
     >>> import numpy as np
@@ -99,7 +99,7 @@ def best_fixed_points(loss: LossFamily, data: Data, domain: Domain, dim: int) ->
         totals = np.sum(data[0], axis=1)
         points = np.asarray(domain.lowest(totals))
         return Comparators(points, np.sum(totals * points, axis=-1), np.zeros(len(points)))
-    known = isinstance(domain, Ball | Box | Simplex | Free)  # not a domain of your own
+    known = isinstance(domain, Ball | Box | Simplex | Free)  # one of this library's domains
     if known and isinstance(loss, SquaredLoss):
         return _squared(data[0], data[1], domain, dim)
     if known and isinstance(loss, LogisticLoss):
@@ -123,7 +123,7 @@ def best_on_intervals(
     Args:
         loss: the loss family.
         data: its data, rounds along the first axis.
-        domain: where the points may lie.
+        domain: of the points.
         dim: number of coordinates.
         starts: where the intervals start in the data.
         length: rounds of each.
@@ -178,12 +178,12 @@ def _softplus(r: np.ndarray) -> np.ndarray:
 
 
 def _coins_apart(r: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """How far apart (Kullback, Leibler) coins are that fall as `s` says and as `r` says."""
+    """Kullback-Leibler divergence between Bernoulli distributions."""
     tail = np.log1p(np.exp(-np.abs(r)))
     return s * (np.log(s) + np.maximum(-r, 0) + tail) + (1 - s) * (np.log1p(-s) + np.maximum(r, 0) + tail)
 
 
-LOGISTIC = Curved(  # of minus the margin; the slope is the probability of a mistake
+LOGISTIC = Curved(  # of minus the margin; the slope is the probability of an error
     value=_softplus,
     residual=lambda s: np.log(s) - np.log1p(-s),
     curvature=lambda s: s * (1 - s),
@@ -212,8 +212,8 @@ def _kinked(loss: Kinked, features: np.ndarray, target: np.ndarray, domain: Doma
 
 
 def _weighted_quantile(feature: np.ndarray, target: np.ndarray, loss: Kinked) -> np.ndarray:
-    """The first kink of `sum l(a x - y)` from which on it does not fall any more."""
-    with np.errstate(all="ignore"):  # a feature may be too small to divide by
+    """The first kink of `sum l(a x - y)` after which it does not decrease."""
+    with np.errstate(all="ignore"):  # a feature may be too small for division
         kinks = np.where(feature == 0, 0.0, np.nan_to_num(target / feature))
     order = np.argsort(kinks, axis=-1)
     rise = np.take_along_axis(np.abs(feature) * (loss.high - loss.low), order, axis=-1)
@@ -225,7 +225,7 @@ def _weighted_quantile(feature: np.ndarray, target: np.ndarray, loss: Kinked) ->
 def _clipped(
     loss: Curved | Kinked, best: np.ndarray, features: np.ndarray, target: np.ndarray, domain: Domain
 ) -> Comparators:
-    """In one dimension the best point of the domain is the one nearest to the best of all."""
+    """In one dimension the minimum over the domain is the projection of the unconstrained one."""
     points = np.asarray(domain.project(best[:, None]))
     losses = np.sum(loss.value(features[..., 0] * points - target), axis=-1)
     return Comparators(points, losses, np.zeros(len(points)))
@@ -239,7 +239,7 @@ def _no_end(loss: LossFamily, domain: Domain) -> str:
 
 
 def _descend(loss: LossFamily, data: Data, domain: Domain, dim: int, most: int = 20_000) -> Comparator:
-    """Accelerated projected gradient descent, for losses of which only values and gradients are known."""
+    """Accelerated projected gradient descent, for losses known by values and gradients only."""
     if not domain.bounded:
         raise ValueError(_no_end(loss, domain))
     steepness = max(loss.curvature(data), 1e-12)
@@ -261,7 +261,7 @@ def _descend(loss: LossFamily, data: Data, domain: Domain, dim: int, most: int =
                 break
         after = np.asarray(domain.project(point - gradient / steepness))
         if gradient @ (after - previous) > 0:
-            momentum = 1.0  # going uphill: forget the momentum
+            momentum = 1.0  # the loss increases: reset the momentum
         grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         ahead = after + (momentum - 1) / grown * (after - previous)
         previous, momentum = after, grown

@@ -1,12 +1,10 @@
-"""Domains: where decisions may lie, and the nearest point of each in every norm that a learner needs.
+"""Domains: convex sets of decisions, with projections in every norm that a learner needs.
 
-A learner steps out of its domain and is brought back to the nearest point, in the norm its regret bound is
-measured in: Euclidean (`project`), weighted by coordinates (`project_diagonal`, for Adagrad), or of a full
-matrix (`project_matrix`, for full-matrix Adagrad). The first two are exact to rounding; the third says how
-far from exact it is, so that a certificate can count it.
+A learner projects its steps into the domain in the norm of its regret bound: Euclidean (`project`), diagonal
+(`project_diagonal`, for Adagrad), or of a full matrix (`project_matrix`, for full-matrix Adagrad). The first two are
+exact to rounding; the third returns a bound on its error, which certificates include.
 
-Domains are small frozen records of plain numbers: they can be compared, hashed, and passed to compiled code
-as constants.
+Domains are frozen dataclasses of numbers: comparable, hashable, and constants of compiled code.
 """
 
 from __future__ import annotations
@@ -39,9 +37,8 @@ from samuel.online.projections import (
 class Domain(ABC):
     """A closed convex set in which decisions lie. Start with `Ball` or `Box`; `Free` is no constraint at all.
 
-    Points have their coordinates on the last axis; every method works along it and takes any leading axes.
-    Arrays of NumPy, JAX (also under `jit`, `scan` and `vmap`) and torch come back as what they were, in the
-    same precision.
+    Points have their coordinates on the last axis, with any leading axes. Arrays of NumPy, JAX (also under `jit`,
+    `scan` and `vmap`) and torch keep their library and precision.
 
     >>> import numpy as np
     >>> Box(0.0, 1.0).project(np.array([[2.0, 0.5], [-1.0, 0.25]]))
@@ -51,7 +48,7 @@ class Domain(ABC):
 
     @abstractmethod
     def check(self, dim: int) -> None:
-        """Refuse a number of coordinates that this domain cannot have.
+        """Check the number of coordinates.
 
         Raises:
             ValueError: when points of the domain do not have `dim` coordinates.
@@ -64,7 +61,7 @@ class Domain(ABC):
 
     @abstractmethod
     def project(self, point: Array) -> Array:
-        """The point of the domain nearest to `point` in Euclidean distance; points inside stay as they are.
+        """The Euclidean projection of `point` onto the domain; points inside are unchanged.
 
         >>> import numpy as np
         >>> Ball(1.0).project(np.array([3.0, 4.0]))
@@ -72,7 +69,7 @@ class Domain(ABC):
         """
 
     def tidy(self, point: Array) -> Array:
-        """Undo what rounding did to a point that is in the domain but for rounding, where that is cheap."""
+        """Correct a point that is outside the domain by rounding only, where that is cheap."""
         return point
 
     @abstractmethod
@@ -90,7 +87,7 @@ class Domain(ABC):
 
     @abstractmethod
     def project_matrix(self, point: Array, eigenvalues: Array, eigenvectors: Array) -> tuple[Array, Array]:
-        """The point of the domain nearest to `point` in the norm of a matrix, and how near to nearest it is.
+        """The projection of `point` onto the domain in the norm of a matrix, and a bound on its error.
 
         The norm is `|v|_H = sqrt(v' H v)` with `H = V diag(e) V'`.
 
@@ -101,7 +98,7 @@ class Domain(ABC):
 
         Returns:
             A point `x` of the domain, and a bound on `|x - x*|_H`, where `x*` is the nearest point, of shape
-            `point.shape[:-1]`. It covers rounding too, and is 0 for points inside, which stay as they are.
+            `point.shape[:-1]`. It includes rounding, and is 0 for points inside, which are unchanged.
 
         >>> import numpy as np
         >>> tilt = np.array([[0.8, -0.6], [0.6, 0.8]])
@@ -133,7 +130,7 @@ class Domain(ABC):
 
     @abstractmethod
     def widths(self, dim: int) -> tuple[float, ...]:
-        """How wide the domain is along each coordinate.
+        """The width of the domain in each coordinate.
 
         >>> Box((0.0, 0.0), (1.0, float("inf"))).widths(2)
         (1.0, inf)
@@ -196,13 +193,13 @@ class Ball(Domain):
         return not any(_as_tuple(self.center))
 
     def _offset(self, point: Array) -> Array:
-        """Where a point is, seen from the center and measured in radii."""
+        """A point relative to the center, in units of the radius."""
         if self._centered:
             return point if self.radius == 1.0 else point / self.radius
         return (point - constant_like(self.center, point)) / self.radius
 
     def _outside(self, offset: Array) -> Array:
-        # A point on the sphere can be there to rounding only, of its own coordinates and of the center's.
+        # Points on the sphere are exact only up to rounding of their coordinates and the center's.
         largest = max(map(abs, _as_tuple(self.center)))
         return length_of(offset) > 1.0 + 4.0 * eps_of(offset) * (1.0 + largest / self.radius)
 
@@ -226,7 +223,7 @@ class Ball(Domain):
         outside = self._outside(offset)
 
         def repair(point: Array) -> Array:
-            # Points inside are only passengers here: any point outside will do in their place.
+            # Points inside are replaced by an arbitrary point outside, whose result is discarded.
             nearest = nearest_in_unit_ball(xp.where(outside, offset, 2.0), metric)
             return xp.where(outside, self._place(nearest), point)
 
@@ -238,11 +235,11 @@ class Ball(Domain):
         outside = self._outside(offset)
 
         def repair(point: Array, error: Array) -> tuple[Array, Array]:
-            # In the coordinates of the eigenvectors the matrix is diagonal, and the ball is still a ball.
+            # In the basis of eigenvectors the matrix is diagonal, and the ball remains a ball.
             turned = apply(transposed(eigenvectors), xp.where(outside, offset, 2.0))
             nearest = apply(eigenvectors, nearest_in_unit_ball(turned, eigenvalues))
             nearest = self._place(nearest / xp.maximum(length_of(nearest), 1.0))
-            # The bound is for the point that is returned, so it is measured there, after all rounding.
+            # The bound is computed for the returned point, after rounding.
             position = apply(transposed(eigenvectors), self._offset(nearest))
             bound = self._bound(turned, position, eigenvalues)
             return xp.where(outside, nearest, point), xp.where(outside[..., 0], bound, error)
@@ -250,14 +247,14 @@ class Ball(Domain):
         return where_needed(outside, repair, point, xp.zeros_like(outside[..., 0], dtype=point.dtype))
 
     def _bound(self, target: Array, position: Array, eigenvalues: Array) -> Array:
-        """How far a position may be from the nearest one to a target; both in radii, from the center."""
+        """Bound on the distance of a position from the projection of a target; both in radii, from the center."""
         xp = namespace(target)
         gradient = eigenvalues * (position - target)
         length = length_of(position)
         slope = (gradient * position).sum(-1)[..., None]
         gap = (length_of(gradient) + slope)[..., 0]
-        # The outward normals at a point of the sphere are its positive multiples. Rounding leaves the point a
-        # little off the sphere: that distance is added.
+        # The outward normals at a point of the sphere are its positive multiples. The distance of the point from the
+        # sphere, due to rounding, is added.
         residual = gradient + xp.maximum(-slope, 0.0) / length**2 * position
         bound = distance_bound(position, target, eigenvalues, gap, residual, diameter=2.0)
         off = xp.sqrt(xp.max(eigenvalues, axis=-1)) * abs(length[..., 0] - 1.0)
@@ -446,7 +443,7 @@ class Simplex(Domain):
             raise ValueError(f"{self} needs dim >= 2, got dim = {dim}")
 
     def _inside(self, point: Array) -> Array:
-        # A sum can be right to rounding only.
+        # The sum is exact only up to rounding.
         xp = namespace(point)
         rounding = point.shape[-1] * eps_of(point) * self.total
         return xp.all(point >= 0, axis=-1) & (abs(point.sum(-1) - self.total) <= rounding)
@@ -478,7 +475,7 @@ class Simplex(Domain):
     def lowest(self, gradient: Array) -> Array:
         xp = namespace(gradient)
         least = xp.argmin(gradient, axis=-1, keepdims=True)
-        # Numbers the coordinates without making an array that might land on another device.
+        # Indices of the coordinates, without an array that might be on another device.
         places = xp.cumulative_sum(xp.ones_like(gradient, dtype=least.dtype), axis=-1) - 1
         return xp.where(places == least, constant_like(self.total, gradient), constant_like(0.0, gradient))
 
@@ -549,7 +546,7 @@ class Free(Domain):
         return xp.all(xp.isfinite(point), axis=-1)
 
 
-# --- Arguments --------------------------------------------------------------------------------------------
+# Arguments
 
 
 def _number(name: str, value: Any) -> float:

@@ -1,8 +1,7 @@
-"""What all learners that follow many experts have in common: the experts themselves, on the blocks of a cover.
+"""Base class of learners with many experts on the blocks of a cover.
 
-`EnsembleRule` holds the experts' points, lets them take their steps and starts new ones where a block begins. How the
-experts are weighed is what its subclasses differ in: SAMUEL (`samuel.online.samuel`) and its rivals
-(`samuel.online.rivals`).
+`EnsembleRule` holds the experts' points, performs their steps and starts new ones where a block begins. Subclasses
+weight the experts: SAMUEL (`samuel.online.samuel`) and its rivals (`samuel.online.rivals`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ NEWBORNS = ("warm", "cold")
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleRule(Rule):
-    """Experts on the blocks of a cover; a subclass weighs them.
+    """Experts on the blocks of a cover; a subclass weights them.
 
-    A state has, beside what every state has, `points` `(..., slots, experts, d)` and `memory`, one entry per group
-    of equal base learners.
+    A state also has `points` `(..., slots, experts, d)` and `memory`, one entry per group of equal base learners.
     """
 
     experts: tuple[Base, ...]
@@ -40,7 +38,7 @@ class EnsembleRule(Rule):
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The experts of a slot, neighbours that differ only in their learning rate taken together."""
+        """The experts of a slot, with neighbours that differ only in their learning rate grouped."""
         groups: list[Group] = []
         for place, base in enumerate(self.experts):
             kind = replace(base, learning_rate=1.0)
@@ -69,13 +67,13 @@ class EnsembleRule(Rule):
         return state.points
 
     def start_points(self, decision: Array, slots: int) -> Array:
-        """The points of experts that all stand at the decision."""
+        """Initial points of experts: all at the decision."""
         xp = namespace(decision)
         points = xp.zeros((*decision.shape[:-1], slots, len(self.experts), self.dim), dtype=decision.dtype)
         return points + decision[..., None, None, :]
 
     def take_steps(self, state: Any, feedback: Feedback) -> tuple[Array, tuple[Any, ...], Array | float]:
-        """The experts' points and memory after a step of their base learners, and what projections may have cost."""
+        """The experts' points and memory after a step of their base learners, and the errors of projections."""
         xp = namespace(state.points)
         gradients = feedback.expert_gradients
         stepped = []
@@ -97,7 +95,7 @@ class EnsembleRule(Rule):
         return points, memory, error
 
     def grown(self, state: Any, slots: int) -> tuple[Array, tuple[tuple[Array, ...], ...]]:
-        """Points and memory with room for so many slots."""
+        """Points and memory extended to more slots."""
         xp = namespace(state.points)
         batch = state.points.ndim - 3
         room = self.start_points(state.decision, slots - state.points.shape[-3])
@@ -108,7 +106,7 @@ class EnsembleRule(Rule):
         return xp.concat([state.points, room], axis=-3), memory
 
     def reborn(self, state: Any, starts: Array, origin: Array) -> tuple[Array, tuple[tuple[Array, ...], ...]]:
-        """Points and memory where the experts of slots that start a block stand at the origin, knowing nothing."""
+        """Points and memory with the experts of starting slots reset to the given origin."""
         xp = namespace(state.points)
         batch = state.decision.ndim - 1
         points = xp.where(along_slots(starts, state.points, batch), origin, state.points)
@@ -119,9 +117,9 @@ class EnsembleRule(Rule):
         return points, memory
 
     def fresh(self, points: Array) -> tuple[tuple[Array, ...], ...]:
-        """Memory of base learners that have seen nothing, for points of that shape."""
+        """Initial memory of base learners, for points of that shape."""
         zero = namespace(points).zeros_like(points)
-        alike = self.feedback != "full"  # every expert of a slot is fed the same gradient
+        alike = self.feedback != "full"  # every expert of a slot is given the same gradient
         return tuple(
             group.base.init(
                 zero[..., :1, :] if alike and group.base.remembers_gradients_only else zero[..., group.place, :]
@@ -130,7 +128,7 @@ class EnsembleRule(Rule):
         )
 
     def center(self, like: Array) -> Array:
-        """The middle of the domain, where a run starts."""
+        """The centre of the domain, the first decision."""
         return namespace(like).asarray(self.domain.center_point(self.dim), dtype=like.dtype)
 
 
@@ -142,7 +140,7 @@ def choose_experts(
     dim: int,
     default: Base,
 ) -> tuple[Base, ...]:
-    """The experts of a slot as users name them: a list of base learners, or one with a list of learning rates."""
+    """The experts of a slot from the options: a list of base learners, or one with a list of learning rates."""
     if learners is not None:
         if base is not None or learning_rates is not None:
             raise ValueError("give either learners or base and learning_rates, not both")
@@ -161,7 +159,7 @@ def choose_experts(
 
 
 def default_learning_rates(base: Base, domain: Domain, dim: int) -> tuple[float, ...]:
-    """Candidates for a scale-free base: the rate that is best in the worst case, and smaller ones.
+    """Candidates for a scale-free base: the minimax rate, and smaller ones.
 
     >>> from samuel.online import Adagrad, Ball
     >>> [round(rate, 4) for rate in default_learning_rates(Adagrad(), Ball(1.0), dim=2)]
@@ -174,7 +172,7 @@ def default_learning_rates(base: Base, domain: Domain, dim: int) -> tuple[float,
 
 
 def listed(name: str, values: Any) -> tuple[Any, ...]:
-    """Some values as a tuple; ValueError for none, or for something else than a list."""
+    """A non-empty list as a tuple; ValueError otherwise."""
     try:
         listed = tuple(values)
     except TypeError:

@@ -1,9 +1,8 @@
-"""The contract every online learner holds, and the object that users talk to.
+"""The interface of online learners: pure functions (`Rule`), and the stateful object of users (`Learner`).
 
-A learner is two things. A `Rule` is a frozen description with pure functions: `start` makes a state, `advance`
-takes a state and feedback and returns the next. A `Learner` holds one rule and one state and gives them the calls
-that users expect: `predict`, `update`, tickets for late feedback, pickling. `play` compiles rules; it never looks
-inside them.
+A `Rule` is a frozen dataclass with pure functions: `start` makes a state, `advance` takes a state and feedback and
+returns the next. A `Learner` holds one rule and one state, and has `predict`, `update`, tickets for late feedback and
+pickling. `play` compiles rules.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
     from samuel.online.trace import Trace
 
 Pace = Literal["careful", "quiet", "due"]
-"""How much care a round needs; see `Rule.advance`."""
+"""Which rare cases `advance` handles; see `Rule.advance`."""
 
 Info = dict[str, Array]
-"""What a round leaves behind for the record, by name; see `Trace` for the names."""
+"""Entries of a round for the trace, by name; see `Trace`."""
 
 
 WANTED = {
@@ -35,17 +34,17 @@ WANTED = {
     "loss": "update(gradient, loss=function of a point that returns its loss)",
     "full": "update(loss=function of a point that returns its loss and gradient)",
 }
-NOT_TOLD = np.float64(np.nan)
-"""The loss of a decision under linear feedback, where only its gradient is told."""
+UNKNOWN_LOSS = np.float64(np.nan)
+"""The loss of a decision under linear feedback, of which only the gradient is known."""
 
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """An online learner as pure functions. Hashable, so that compiled code can be kept for equal rules.
+    """An online learner as pure functions. Hashable, so that equal rules share compiled code.
 
     Attributes:
         dim: dimension of the decisions.
-        domain: where decisions must lie.
+        domain: of the decisions.
     """
 
     dim: int
@@ -56,7 +55,7 @@ class Rule(ABC):
 
     @abstractmethod
     def start(self, zero: Array, rounds: int) -> Any:
-        """The state before round 0, with room for so many rounds.
+        """The state before round 0, with room for the given number of rounds.
 
         `zero` is an array of zeros of shape `(*streams, dim)`, which gives library, dtype and streams. A state
         is a NamedTuple of arrays (or of tuples of them) with at least `decision`, shape `(*streams, dim)`, and
@@ -67,27 +66,26 @@ class Rule(ABC):
     def advance(
         self, state: Any, feedback: Feedback, chance: Array | None, record: bool, pace: Pace = "careful"
     ) -> tuple[Any, Info]:
-        """The next state, and what the round leaves for the record.
+        """The next state, and the entries of the round for the trace.
 
         Args:
             state: the state so far.
-            feedback: what the round told.
+            feedback: of the round.
             chance: one number from [0, 1) per stream, if `random` is true.
-            record: whether anyone will read more of the info than its entry `healthy`: whether each stream had
-                finite numbers to go on with (true if there is no such entry).
-            pace: "careful" does all that may be needed. The others are for compiled loops, in which a branch is
-                dear: a rule may leave out whatever is rare, and says by a false entry `usual` in the info where it
-                was not to be left out; the caller plays those rounds again with care. "quiet" promises that
-                `rhythm` does not divide the number of rounds completed after this one, "due" that it does. The
-                decision may be left to `settle`.
+            record: whether more of the info is needed than its entry `healthy`: whether each stream had an expert with
+                finite numbers (true if there is no such entry).
+            pace: "careful" handles every case. The others are for compiled loops, in which branches are expensive: a
+                rule may skip rare cases and set the entry `usual` of the info to False where one occurred; the caller
+                then repeats those rounds with "careful". "quiet" promises that `rhythm` does not divide the number of
+                rounds completed after this one, "due" that it does. The decision may be left to `settle`.
         """
 
     def settle(self, state: Any) -> tuple[Any, Array | bool]:
-        """The state with its decision made, after an advance that was not careful; and whether all was usual."""
+        """The state with its decision, after an advance that was not careful; and whether no rare case occurred."""
         return state, True
 
     def grow(self, state: Any, rounds: int) -> Any:
-        """The same state with room for so many rounds in all."""
+        """The same state with room for the given number of rounds."""
         return state
 
     def points(self, state: Any) -> Array:
@@ -96,12 +94,12 @@ class Rule(ABC):
 
     @property
     def limit(self) -> int | None:
-        """The number of rounds this rule is made for; None where it can go on for ever."""
+        """The largest number of rounds; None for no limit."""
         return None
 
     @property
     def rhythm(self) -> int:
-        """Rounds in which nothing is due lie between its multiples; 1 if something may be due in any round."""
+        """Blocks start only in rounds divisible by it."""
         return 1
 
     @property
@@ -111,21 +109,21 @@ class Rule(ABC):
 
 
 OPTIONS = ("streams", "seed", "dtype", "record")
-"""What every learner can be made with."""
+"""Options of every learner."""
 
 
 class Learner:
-    """An online learner that is asked and told, one round at a time.
+    """An online learner: `predict`, then `update`, one round at a time.
 
-    Subclasses such as `Samuel` and `Single` choose the rule; everything here is common to all of them.
+    Subclasses such as `Samuel` and `Single` define the rule.
 
     Args:
-        rule: what to do.
+        rule: the algorithm.
         streams: number of independent streams served at once: decisions and gradients then have the shape
             `(streams, dim)`. None for a single stream of shape `(dim,)`.
         seed: for rules that draw at random.
         dtype: "float64" or "float32".
-        record: keep what every round leaves behind, so that `trace()` can be asked afterwards.
+        record: keep a record of every round, for `trace()`.
 
     >>> from samuel.online import Samuel, Ball
     >>> learner = Samuel(dim=2, domain=Ball(1.0))
@@ -172,22 +170,22 @@ class Learner:
 
     @property
     def domain(self) -> Domain:
-        """Where decisions lie."""
+        """Domain of the decisions."""
         return self.rule.domain
 
     @property
     def round(self) -> int:
-        """How many rounds are complete."""
+        """Number of completed rounds."""
         return int(self._state.round)
 
     def predict(self) -> np.ndarray:
-        """The decision for the coming round. Asking does not change anything, so ask as often as you like."""
+        """The decision for the coming round, without side effects."""
         return self._state.decision.copy()
 
     def ticket(self) -> int:
-        """Note the present decision, for feedback that will come late: `update(gradient, ticket=...)`.
+        """Keep the current decision for late feedback: `update(gradient, ticket=...)`.
 
-        A ticket is kept until its feedback comes; `forget` it if none will.
+        A ticket is kept until its feedback arrives; `forget` it if none will.
         """
         number = self._next_ticket
         self._next_ticket += 1
@@ -195,7 +193,7 @@ class Learner:
         return number
 
     def forget(self, ticket: int) -> None:
-        """Give up a ticket whose feedback will never come."""
+        """Discard a ticket whose feedback will not arrive."""
         self._check_ticket(ticket)
         del self._tickets[ticket]
 
@@ -206,16 +204,15 @@ class Learner:
         loss: Callable[[np.ndarray], Any] | None = None,
         ticket: int | None = None,
     ) -> None:
-        """Tell the learner how the round went.
+        """Update the learner with the feedback of the round.
 
         Under linear feedback give the gradient of the loss at the decision. Under full feedback give `loss`, a
         function of a point that returns its loss and gradient; it is called for the decision and for every
         expert. Under loss feedback give the gradient at the decision and `loss`, a function that returns a
         number. With several streams the function takes points `(streams, dim)` and returns `(streams,)` losses.
 
-        Feedback for an earlier decision comes with its `ticket`. The learner takes it as the loss of the coming
-        round; how far the earlier decision did worse than the present one is kept in the record and counted in
-        the certificate.
+        Feedback for an earlier decision comes with its `ticket`. The learner takes it as the loss of the coming round;
+        the excess loss of the earlier decision over the current one is recorded, and included in the certificate.
 
         Raises:
             ValueError: for feedback of the wrong kind or shape, numbers that are not finite, an unknown ticket
@@ -239,7 +236,7 @@ class Learner:
             undo = self._random.bit_generator.state
             chance = self._random.random(self._shape[:-1]).astype(self.dtype)
         try:
-            with np.errstate(all="ignore"):  # an expert may diverge: it is taken out, and that is no one's concern
+            with np.errstate(all="ignore"):  # overflow expected: diverged experts are dropped below
                 after, info = rule.advance(state, feedback, chance, self._record is not None)
             if not np.all(info.pop("healthy", True)):
                 raise NoHealthyExpert(f"in round {t} a stream has no expert left whose numbers are finite")
@@ -259,7 +256,7 @@ class Learner:
             del self._tickets[ticket]
 
     def trace(self) -> Trace:
-        """The record of all rounds so far, as `play` would return it; needs `record=True`."""
+        """The trace of all rounds so far, as `play` returns it; needs `record=True`."""
         from samuel.online.trace import Trace
 
         if self._record is None:
@@ -280,14 +277,14 @@ class Learner:
     def _observe(
         self, state: Any, gradient: Any, loss: Any, played: np.ndarray
     ) -> tuple[Feedback, np.ndarray | np.float64, np.ndarray]:
-        """The feedback the rule takes, the loss of the decision played (nan if unknown) and its gradient there."""
+        """The rule's feedback, the loss of the decision played (NaN if unknown) and its gradient there."""
         kind = self.rule.feedback
         if (gradient is None) != (kind == "full") or (loss is None) != (kind == "linear"):
             given = [name for name, value in (("gradient", gradient), ("loss", loss)) if value is not None]
             raise ValueError(f"{kind} feedback is given as {WANTED[kind]}; got {' and '.join(given) or 'nothing'}")
         if kind == "linear":
             slope = self._checked(gradient, self._shape, "gradient")
-            return Linear(slope), NOT_TOLD, slope
+            return Linear(slope), UNKNOWN_LOSS, slope
         if not callable(loss):
             raise ValueError(f"loss must be a function of a point, got {loss!r}")
         points, late = self.rule.points(state), played is not state.decision
@@ -295,7 +292,7 @@ class Learner:
         if kind == "loss":
             slope = self._checked(gradient, self._shape, "gradient")
             ours = self._checked(loss(state.decision.copy()), self._shape[:-1], "loss")
-            with np.errstate(all="ignore"):  # an expert may diverge, and its loss with it
+            with np.errstate(all="ignore"):  # overflow expected for diverged experts
                 values = [self._shaped(loss(points[..., k, j, :].copy()), self._shape[:-1], "loss") for k, j in places]
             feedback = Loss(ours, self._experts(values, points.shape[:-1]), slope)
             return (
@@ -350,7 +347,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The options every learner takes; ValueError for others."""
+    """Check the options of every learner; ValueError for others."""
     for name, value in options.items():
         if name not in OPTIONS:
             raise ValueError(
@@ -361,7 +358,7 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_place(dim: Any, domain: Any) -> tuple[int, Domain]:
-    """Dimension and domain of a learner, all of space if none is given; ValueError if they do not fit."""
+    """Dimension and domain of a learner, `Free()` by default; ValueError if they do not fit."""
     dim = whole_number("dim", dim, least=1)
     domain = Free() if domain is None else domain
     if not isinstance(domain, Domain):
@@ -371,7 +368,7 @@ def check_place(dim: Any, domain: Any) -> tuple[int, Domain]:
 
 
 def _stack(parts: list[Any]) -> np.ndarray:
-    """Stack rounds; a slot that opened later is filled with nan in the rounds before."""
+    """Stack rounds; slots that opened later are NaN in the rounds before."""
     arrays = [np.asarray(part) for part in parts]
     shape = tuple(max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True))
     if all(array.shape == shape for array in arrays):

@@ -19,7 +19,7 @@ Data = tuple[Array, ...]
 
 @dataclass(frozen=True)
 class LossFamily(ABC):
-    """A family of convex losses `l(x; data)`. A subclass writes `value`, `gradient` and `curvature`."""
+    """A family of convex losses `l(x; data)`. A subclass defines `value`, `gradient` and `curvature`."""
 
     @abstractmethod
     def value(self, point: Array, data: Data) -> Array:
@@ -31,7 +31,7 @@ class LossFamily(ABC):
 
     @abstractmethod
     def curvature(self, data: Data) -> float:
-        """At most the largest curvature of the sum of the losses, infinite if they have kinks."""
+        """Upper bound on the curvature of the sum of the losses, infinite for losses with kinks."""
 
     def total(self, point: np.ndarray, data: Data) -> tuple[float, np.ndarray]:
         """Sum of the losses over rounds (first axis of the data), and its gradient, at one point."""
@@ -135,10 +135,10 @@ class AbsoluteLoss(LossFamily):
 class PinballLoss(LossFamily):
     """`max(level (y - <a, x>), (level - 1) (y - <a, x>))`, data `(a, y)`: regression to a quantile.
 
-    Too low a forecast costs `level` for every unit that it is off, too high a one `1 - level`.
+    Forecasts below the target cost `level` per unit, those above `1 - level`.
 
     Args:
-        level: which quantile, between 0 and 1.
+        level: the quantile, between 0 and 1.
 
     >>> import numpy as np
     >>> loss, data = PinballLoss(0.9), (np.ones(1), np.array(2.0))
@@ -162,7 +162,7 @@ class PinballLoss(LossFamily):
         xp = namespace(point)
         features, target = data
         short = target - xp.sum(point * features, axis=-1)
-        # At the kink any slope between the two will do; 0 lies between them.
+        # At the kink any slope between the two is a subgradient; 0 is one.
         slope = (1 - self.level) * (short < 0) - self.level * (short > 0)
         return xp.astype(slope, point.dtype)[..., None] * features
 

@@ -1,4 +1,4 @@
-"""Playing a learner against a stream: compiled where JAX is installed, plain NumPy otherwise, the same numbers."""
+"""Run a learner on a stream: compiled if JAX is installed, else in NumPy, with the same results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from samuel.online.trace import Trace
 RECORDS = ("all", "decisions", "losses")
 NAMES: dict[str, tuple[str, ...]] = {"decisions": ("loss", "decision", "gradient"), "losses": ("loss",)}
 WORTH_COMPILING = 10_000
-"""Rounds from which on compiling, which takes seconds, pays."""
+"""Rounds from which on compilation, which takes seconds, pays off."""
 STREAMS_AT_ONCE = 128
-"""Streams that a compiled loop serves together."""
+"""Streams per compiled loop."""
 MOST_COMPILED = 2**28
-"""Rounds that a compiled run can count: its integers have 32 bits, and covers need some times the round."""
+"""Maximum number of rounds of a compiled run: integers have 32 bits, and covers need multiples of the round."""
 CHUNK = 2**15
-"""Rounds between two looks at the clock: progress is shown, and the stream makes its next stretch."""
+"""Rounds per chunk: between chunks progress is displayed and the stream makes more data."""
 
 
 def play(
@@ -39,24 +39,24 @@ def play(
     backend: Literal["auto", "numpy", "jax"] = "auto",
     progress: bool | None = None,
 ) -> Trace:
-    """Let a learner play a stream, and keep the record.
+    """Run a learner on a stream and return the trace.
 
-    The learner goes on from where it is, and is left where the run ends.
+    The learner continues from its state, which is updated.
 
     Args:
-        learner: who plays.
+        learner: the learner.
         stream: a `Stream`, or an array of gradients `(rounds, dim)` of linear losses; with several streams at once
             `(rounds, streams, dim)`.
-        rounds: how many rounds; all the stream has by default.
+        rounds: number of rounds; by default all of the stream.
         record: "all" (decisions, losses, gains, weights: what certificates need), "decisions" (with losses and
             gradients: what regret needs) or "losses" (a number per round).
-        backend: "jax" compiles the run into one loop, "numpy" goes round by round; "auto" takes JAX if it is
-            installed and the run is long enough for compiling to pay.
-        progress: show a bar (needs `rich`); by default on a terminal, for runs that take more than a moment.
+        backend: "jax" compiles the run into one loop, "numpy" loops over rounds; "auto" uses JAX if it is installed and
+            the run is long enough for compilation to pay off.
+        progress: display a bar (needs `rich`); by default on a terminal, for long runs.
 
     Raises:
         ValueError: for a stream that does not fit the learner. The learner is unchanged then.
-        NoHealthyExpert: if at some round no expert's numbers are finite. The learner is as it was before the run.
+        NoHealthyExpert: if in some round no expert's numbers are finite. The learner is as before the run.
 
     >>> from samuel.online import Samuel, Interval, TwoValleys, play
     >>> trace = play(Samuel(dim=1, domain=Interval(-1.0, 1.0)), TwoValleys(rounds=1000))
@@ -111,7 +111,7 @@ def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, 
     if rounds is None:
         rounds = stream.rounds
         if rounds is None:
-            raise ValueError(f"{type(stream).__name__} goes on for ever: say how many rounds to play")
+            raise ValueError(f"{type(stream).__name__} has no end: give the number of rounds to play")
     rounds = whole_number("rounds", rounds, least=1)
     if stream.rounds is not None and rounds > stream.rounds:
         raise ValueError(f"rounds must be from 1 to {stream.rounds or 'any number'}, got {rounds}")
@@ -131,7 +131,7 @@ def _checked(learner: Learner, stream: Stream, rounds: int | None, record: str, 
 
 
 def observe(rule: Rule, state: Any, loss: LossFamily, data: Data) -> tuple[Feedback, Info]:
-    """The feedback that a rule takes of a loss, and what the record keeps of it."""
+    """The feedback for a rule from a loss, and its entries for the trace."""
     decision = state.decision
     value, gradient = loss.value(decision, data), loss.gradient(decision, data)
     seen = {"decision": decision, "gradient": gradient, "loss": value}
@@ -189,7 +189,7 @@ def _run_compiled(
     streams = state.decision.shape[0] if state.decision.ndim > 1 else 1
     if streams == 1:
         groups = [slice(None)]
-    else:  # as many streams at a time as the processor's cache holds
+    else:  # as many streams at a time as fit in the processor's cache
         size = -(-streams // -(-streams // STREAMS_AT_ONCE))
         groups = [slice(start, start + size) for start in range(0, streams, size)]
     round, parts = state.round, []
@@ -212,7 +212,7 @@ def _run_group(
 ) -> tuple[Any, Info]:
     import jax
 
-    rhythm = 1 if rule.random else rule.rhythm  # where chance decides, a decision cannot be left for later
+    rhythm = 1 if rule.random else rule.rhythm  # a random decision cannot be deferred
     infos = []
     for beats, start, stop in _beats(state.round, len(data[0]), rhythm):
         now = tuple(array[start:stop] for array in data), None if chance is None else chance[start:stop]
@@ -224,7 +224,7 @@ def _run_group(
 
 
 def _beats(t: int, rounds: int, rhythm: int) -> Iterator[tuple[bool, int, int]]:
-    """Cut rounds that follow round `t` into stretches that are whole beats of the rhythm, and others."""
+    """Cut the rounds after round `t` into whole periods of the rhythm, and the rest."""
     head = min(rounds, -t % rhythm)
     body = head + (rounds - head) // rhythm * rhythm
     for beats, start, stop in ((False, 0, head), (rhythm > 1, head, body), (False, body, rounds)):
@@ -236,9 +236,8 @@ def _beats(t: int, rounds: int, rhythm: int) -> Iterator[tuple[bool, int, int]]:
 def _compiled(rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, beats: bool) -> Any:
     """One loop over the rounds, compiled once per rule, loss family and number of rounds.
 
-    Branches are what is slow in a compiled loop: each costs a copy of the state. So stretches of whole beats of the
-    rule's rhythm are played without looking at what is rare; should something rare have happened after all, the
-    stretch is played again with open eyes.
+    Branches are slow in a compiled loop: each costs a copy of the state. So whole periods of the rule's rhythm are run
+    without checks for rare cases; if one occurred, the period is re-run with all checks enabled.
     """
     import jax
 
@@ -284,21 +283,21 @@ def _compiled(rule: Rule, loss: LossFamily, names: tuple[str, ...] | None, beats
 
 
 def _typed_as(state: Any, after: Any) -> Any:
-    """A state whose arrays have the dtypes they had: a loop must not change them."""
+    """A state with the dtypes of the original, which a loop must not change."""
     import jax
 
     return jax.tree.map(lambda new, old: new.astype(old.dtype), after, state)
 
 
 def _folded(tree: Any, rounds: int) -> Any:
-    """Arrays over rounds, cut into pieces of so many."""
+    """Arrays over rounds, cut into chunks."""
     import jax
 
     return jax.tree.map(lambda array: array.reshape(-1, rounds, *array.shape[1:]), tree)
 
 
 def _unfolded(tree: Any) -> Any:
-    """Arrays over pieces of rounds, joined again."""
+    """Arrays over chunks, concatenated."""
     import jax
 
     return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), tree)
@@ -317,7 +316,7 @@ def _chunks(rounds: int) -> list[tuple[int, int]]:
 def _bar(
     chunks: list[tuple[int, int]], rounds: int, backend: str, progress: bool | None
 ) -> Iterator[tuple[int, int]] | Iterable[tuple[int, int]]:
-    """The chunks, with a progress bar where one is wanted."""
+    """The chunks, with an optional progress bar."""
     if progress is None:
         progress = sys.stderr.isatty() and rounds > (16 if backend == "jax" else 1) * CHUNK
     if not progress or importlib.util.find_spec("rich") is None:

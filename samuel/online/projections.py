@@ -1,7 +1,6 @@
-"""The projections that take more than a line: onto a ball, a simplex and a polytope, in other norms than Euclid's.
+"""Projections onto a ball, a simplex and a polytope in non-Euclidean norms, for `domains`.
 
-`domains` says what they are for; here is how they are found. All of it is written over arrays of any library with
-any leading axes, and runs compiled.
+All functions take arrays of any library with any leading axes, and can be compiled.
 """
 
 from __future__ import annotations
@@ -78,16 +77,15 @@ def nearest_in_simplex(target: Array, metric: Array, total: float) -> Array:
     xp = namespace(target)
     h = xp.broadcast_to(metric / xp.max(metric, axis=-1, keepdims=True), target.shape)
     turns = h * target  # coordinate i is positive while theta is below this
-    # Counted from the largest, so that targets far away do not drown the total in rounding.
+    # Relative to the largest, so that rounding of distant targets does not exceed the total.
     turning = turns - xp.max(turns, axis=-1, keepdims=True)
     order = xp.argsort(-turning, axis=-1)
     above = xp.cumulative_sum(xp.take_along_axis(turning / h, order, axis=-1), axis=-1)
     weight = xp.cumulative_sum(xp.take_along_axis(1.0 / h, order, axis=-1), axis=-1)
     theta = xp.max((above - total) / weight, axis=-1, keepdims=True)
 
-    # Once more for the positive coordinates alone, counted from the one with the smallest weight: all numbers
-    # that enter are then of the size of the result, however unequal the weights. Repeated until no coordinate
-    # changes sides, since rounding may have put some on the wrong one.
+    # Again for the positive coordinates only, relative to the one with the smallest weight: all terms are then of the
+    # size of the result, however unequal the weights. Repeated until the set of positive coordinates is stable.
     def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         positive, _, _ = carry
         pivot = xp.argmin(xp.where(positive, h, math.inf), axis=-1, keepdims=True)
@@ -187,7 +185,7 @@ class Polytope:
         xp = self.xp
         free = ~(held[0] | held[1])
         if self.total is not None:
-            x = xp.maximum(x, self.ridge * self.total)  # should all that is free be 0, it shares the total
+            x = xp.maximum(x, self.ridge * self.total)  # if all free coordinates are 0, they share the total
         x = self.retract(xp.where(free, x, xp.where(held[0], self.finite[0], self.finite[1])))
         system = xp.where(free[..., :, None] & free[..., None, :], self.unit, 0.0)
         system = system + self.identity * xp.where(free, self.ridge * self.ones, 1.0)[..., None]
@@ -201,7 +199,7 @@ class Polytope:
         return self.xp.where(is_better[..., None], x, best), self.xp.where(is_better, new, error)
 
     def guess(self, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Take the bounds that a step down the gradient runs into to be those that hold."""
+        """Guess the active bounds: those that a gradient step runs into."""
         x, best, error = carry
         ahead = x - self.slope(x, self.gradient(x)) / self.diagonal
         x = self.on_face(x, self.xp.stack([ahead <= self.pair[0], ahead >= self.pair[1]]))
@@ -267,13 +265,12 @@ def nearest_in_polytope(
 ) -> tuple[Array, Array]:
     """The point with `low <= x <= high`, and sum `total` where given, nearest in the norm of a matrix.
 
-    The question is only which bounds hold with equality: the nearest point of that face is then computed
-    directly, exact to rounding. A few guesses settle most cases. Where they do not, Mehrotra's interior-point
-    method (1992) finds the face, in some 10 to 30 steps whatever the matrix; the guess is read off each of
-    its points and is usually right long before the method itself has converged.
+    Given the active bounds, the nearest point of that face is computed directly, exact to rounding. A few guesses
+    suffice in most cases; otherwise Mehrotra's interior-point method (SIAM J. Optim. 1992) finds the face in 10 to 30
+    steps: the active set guessed from its iterates is usually right long before it has converged.
 
-    Stops when the bound on the distance is below `eps**0.6 * sqrt(e_max) (|y - x| + |x|)`, which is relative
-    4e-10 in double and 7e-5 in single precision, or when there is nothing left to gain.
+    Stops when the bound on the distance is below `eps**0.6 * sqrt(e_max) (|y - x| + |x|)`, which is relative 4e-10 in
+    double and 7e-5 in single precision, or without further progress.
     """
     xp = namespace(target)
     largest = xp.max(eigenvalues, axis=-1, keepdims=True)
@@ -291,7 +288,7 @@ def nearest_in_polytope(
         x, slack, force = shape.advance(x, slack, force, finished)
         held = shape.exists & (force > shape.diagonal * slack)
         if total is not None:
-            held = held & (x < xp.max(x, axis=-1, keepdims=True))  # something must carry the total
+            held = held & (x < xp.max(x, axis=-1, keepdims=True))  # one coordinate must be free for the sum
         best, error = shape.better(shape.on_face(x, held), best, error)
         best, error = shape.better(shape.retract(x), best, error)
         exhausted = ~(shape.product(slack, force)[..., 0] > (eps_of(target) * size) ** 2)
@@ -327,7 +324,7 @@ def distance_bound(
         gap: the duality gap; None where it is infinite.
         residual: `g + v`, in the coordinates of the eigenvectors.
         diameter: of the set.
-        allow: 1 adds what rounding may have hidden, 0 does not.
+        allow: 1 adds a bound on rounding errors, 0 does not.
     """
     xp = namespace(x)
     most, least = xp.max(eigenvalues, axis=-1), xp.min(eigenvalues, axis=-1)
@@ -340,7 +337,7 @@ def distance_bound(
     return bound + rounding * xp.sqrt(most) * (distance + length_of(x)[..., 0])
 
 
-# --- Arrays -----------------------------------------------------------------------------------------------
+# Arrays
 
 
 def length_of(vector: Array) -> Array:
@@ -353,7 +350,7 @@ def length_of(vector: Array) -> Array:
             pass  # too long to be squared
     xp = namespace(vector)
     if is_traced(vector):
-        # One pass, as a matrix product. A vector too long to be squared counts as infinitely long.
+        # One pass, as a matrix product. The norm is infinite if its square overflows.
         return xp.sqrt(matmul(vector * vector, xp.ones((vector.shape[-1], 1), dtype=vector.dtype)))
     largest = xp.max(abs(vector), axis=-1, keepdims=True)
     largest = xp.where(largest > 0, largest, 1.0)
@@ -372,7 +369,7 @@ def transposed(matrix: Array) -> Array:
 
 
 def eps_of(array: Array) -> float:
-    """Relative size of a rounding in an array's precision."""
+    """Machine epsilon of an array's precision."""
     return float(namespace(array).finfo(array.dtype).eps)
 
 

@@ -1,4 +1,4 @@
-"""Regret on every interval: a map over starts and lengths, and how its worst grows with the length.
+"""Regret on every interval: a map over starts and lengths, and the growth of its maximum with the length.
 
 The best fixed points of the intervals depend on the stream alone. `hindsight` finds them once, for a grid of intervals,
 and `regret_map` sets the losses of any run beside them.
@@ -23,19 +23,19 @@ from samuel.online.trace import Trace, Worst, interval_sums
 SHORTEST = 8
 """Rounds in the shortest interval."""
 STARTS = 256
-"""About how many starts are looked at for each length, at most."""
+"""About the maximum number of starts for each length."""
 WINDOW = 2**16
-"""Rounds that are held in memory at once, where no interval is longer."""
+"""Rounds held in memory, unless an interval is longer."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Which intervals are looked at: lengths that double, and starts a quarter of the length apart or more.
+    """A grid of intervals: doubling lengths, starts at least a quarter of the length apart.
 
     Args:
         rounds: rounds of the run.
         shortest: rounds of the shortest intervals.
-        starts: about how many starts are looked at for each length, at most. Fewer take less time.
+        starts: about the maximum number of starts for each length. Fewer take less time.
         longest: rounds of the longest intervals, at most; as long as the run by default.
 
     >>> grid = Grid(rounds=100)
@@ -74,13 +74,13 @@ class Grid:
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What the best fixed points lose on every interval of a grid; made by `hindsight`.
+    """Losses of the best fixed points on every interval of a grid; made by `hindsight`.
 
     Attributes:
         grid: the intervals.
-        domain: where the points may lie.
+        domain: of the points.
         losses: for each length, the total loss of the best point of every interval.
-        gaps: for each length, by how much at most these are above the minimum.
+        gaps: for each length, the duality gaps.
     """
 
     grid: Grid
@@ -99,17 +99,17 @@ def hindsight(
     longest: int | None = None,
     starts: int = STARTS,
 ) -> Hindsight:
-    """Find what the best fixed point of every interval of a grid loses, once for all learners of a stream.
+    """Find the best fixed point of every interval of a grid, once for all learners of a stream.
 
     Args:
         stream: a `Stream`, or an array of gradients `(rounds, dim)` of linear losses.
         domain: where the points may lie.
-        rounds: how many rounds; all the stream has by default.
-        radius: look at points no further than this from the origin; for unbounded domains.
+        rounds: number of rounds; by default all of the stream.
+        radius: bound on the norm of the points, for unbounded domains.
         shortest: rounds of the shortest intervals.
         longest: rounds of the longest intervals, at most; as long as the run by default. No more of the stream is held
             in memory than the longest interval, or 65,536 rounds.
-        starts: about how many starts are looked at for each length, at most. Time is in proportion to it.
+        starts: about the maximum number of starts for each length. Time is in proportion to it.
 
     Warns:
         InexactComparator: if the loss of a best fixed point is not known to within 1e-6 (1 + the loss).
@@ -127,7 +127,7 @@ def hindsight(
     if rounds is None:
         rounds = stream.rounds
         if rounds is None:
-            raise ValueError(f"{type(stream).__name__} goes on for ever: say how many rounds to look at")
+            raise ValueError(f"{type(stream).__name__} has no end: give the number of rounds")
     rounds = whole_number("rounds", rounds, least=1)
     if stream.rounds is not None and rounds > stream.rounds:
         raise ValueError(f"rounds must be from 1 to {stream.rounds}, got {rounds}")
@@ -163,9 +163,9 @@ class RegretMap:
         lengths: rounds of the intervals.
         firsts: for each length, the first rounds of the intervals.
         regret: for each length, the regret on every one of them.
-        measured: for each length, the certificates: upper bounds on the regret from the gains that the experts had, nan
-            where none is known against any fixed point. None if they were not asked for, or the method has none.
-        guaranteed: the same by the algorithm, whatever the gains were.
+        measured: for each length, the certificates from the experts' gains, NaN where none is known against any fixed
+            point. None if they were not requested, or the method has none.
+        guaranteed: the same from the algorithm's bound.
     """
 
     lengths: tuple[int, ...]
@@ -207,13 +207,13 @@ def regret_map(
     shortest: int = SHORTEST,
     starts: int = STARTS,
 ) -> RegretMap:
-    """The regret of a run on a grid of intervals: all lengths that double, and starts all over the run.
+    """The regret of a run on a grid of intervals.
 
     Args:
-        trace: the record of the run; the losses are enough.
-        best: what `hindsight` found for the stream and domain of the run. It is worth finding once if there are several
-            runs; by default it is found here.
-        certificates: put the certificate of every interval beside its regret; the run must have been recorded in full.
+        trace: of the run; the losses suffice.
+        best: the result of `hindsight` for the stream and domain of the run, which several runs can share; by default
+            it is computed here.
+        certificates: also compute the certificate of every interval; the run must have been recorded in full.
         radius: as for `hindsight`, for unbounded domains. With `best`, it is used for the certificates only.
         shortest: as for `hindsight`.
         starts: as for `hindsight`.
@@ -266,7 +266,7 @@ def _certificates(
 
 
 def growth_exponent(lengths: Sequence[float], worst: Sequence[float]) -> float:
-    """The power of the length that the worst regret grows with: 0.5 is a square root, 1 in proportion to the length.
+    """The power of the length with which the worst regret grows: 0.5 for a square root, 1 for linear growth.
 
     The slope of the straight line through the logarithms, by least squares; nan where a worst regret is not positive.
 

@@ -1,4 +1,4 @@
-"""One base learner on its own, under the same contract as SAMUEL."""
+"""A single base learner with the interface of SAMUEL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samuel.online.learner import Info, Learner, Pace, Rule, check_options, chec
 
 
 class SingleState(NamedTuple):
-    """Where the learner is and what it remembers."""
+    """Point and memory of the learner."""
 
     round: Array | int
     decision: Array
@@ -63,12 +63,12 @@ class SingleRule(Rule):
 
 
 class Single(Learner):
-    """One base learner on its own: the plain method that SAMUEL is compared with.
+    """A single base learner: the baseline of SAMUEL.
 
     Args:
         base: the base learner, with its learning rate.
         dim: dimension of the decisions.
-        domain: where they must lie.
+        domain: of the decisions.
         options: `streams`, `seed`, `dtype`, `record`, as for every `Learner`.
 
     >>> from samuel.online import OGD, Box

@@ -1,4 +1,4 @@
-"""The record of a run: what was decided, what it cost, and what can be proved about it."""
+"""The trace of a run: decisions, losses, regret and certificates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Worst(NamedTuple):
 
 
 class Trace:
-    """The record of a run, and the questions that can be asked of it.
+    """The record of a run, with its regret and certificates.
 
     Rounds are numbered from 0 (from where the learner stood, if it had played before); an interval is named by its
     first and its last round, both included. What was not recorded is None.
@@ -68,11 +68,11 @@ class Trace:
 
     @property
     def streams(self) -> int | None:
-        """How many streams run side by side; None for a single one."""
+        """Number of streams; None for a single one."""
         return self.losses.shape[1] if self.losses.ndim > 1 else None
 
     def one(self, stream: int) -> Trace:
-        """The record of one of several streams."""
+        """The trace of one of several streams."""
         if self.streams is None or not 0 <= stream < self.streams:
             raise ValueError(f"stream must be from 0 to {(self.streams or 0) - 1}, got {stream}")
         arrays = {name: array[:, stream] for name, array in self.arrays.items()}
@@ -86,7 +86,7 @@ class Trace:
         comparator: Any = None,
         radius: float | None = None,
     ) -> float:
-        """How much more was lost on an interval than by the best fixed point of that interval.
+        """The regret on an interval: the loss minus that of the best fixed point of the interval.
 
         Args:
             first: first round of the interval; the first of the run by default.
@@ -131,7 +131,7 @@ class Trace:
         radius: float | None = None,
         exp_concavity: float | None = None,
     ) -> Certificate:
-        """What is proved about an interval: at most how large the regret can be, whatever one compares with.
+        """The certificate of an interval: an upper bound on the regret against any comparator.
 
         Args:
             first: first round of the interval; the first of the run by default.
@@ -152,7 +152,7 @@ class Trace:
         Args:
             length: rounds in the interval.
             radius: as for `regret`.
-            every: look at every so-many-th start only, to save time on long runs.
+            every: distance between starts, to save time on long runs.
         """
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"every must be a whole number of at least 1, got {every!r}")

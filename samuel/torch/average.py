@@ -1,79 +1,66 @@
-"""The average of the parameters: what one tests and uses, while training goes on with the parameters themselves.
+"""The averaged parameters: what one tests and uses, while training goes on with the parameters themselves.
 
-`samuel.torch.shelf` keeps the average. Here are the buffers of the model that are averaged along, and how all of it is
-put into the model and taken out again.
+`samuel.torch.engine` keeps the average. Here are the batch statistics that are averaged along, and how all of it is put
+into the model and taken out again.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from samuel.torch import lists
-from samuel.torch.shelf import is_spread, raw, wide_dtype
+from samuel.torch.local import is_spread, raw
 
-AVERAGE, BUFFER = "average", "buffer"
-"""Names in the optimizer's state: of the average of a parameter, and what those of buffers begin with; then a colon."""
-
-
-def averaged_buffers(buffers: Sequence[Tensor]) -> dict[str, Tensor]:
-    """The buffers that can be averaged, under the names of their averages: counters and the like are left alone.
-
-    >>> list(averaged_buffers([torch.zeros(3), torch.tensor(7), torch.ones(2)]))
-    ['buffer:0', 'buffer:2']
-    """
-    chosen = {i: b for i, b in enumerate(buffers) if b.is_floating_point() and not is_spread(b)}
-    return {f"{BUFFER}:{i}": buffer for i, buffer in chosen.items()}
+BUFFER = "buffer:"
+"""What the names of buffers' averages in the optimizer's state begin with."""
 
 
-class BufferAverages:
-    """Averages of the buffers of a model, such as batch statistics: an average of the parameters needs its own.
+class BatchStatistics:
+    """Averages of a model's buffers, such as batch statistics: averaged parameters need their own.
 
     Args:
-        buffers: what finds the buffers.
+        model: the model; None for none, so that nothing is averaged.
         given: averages to go on from, by name; of buffers that have none they begin now.
     """
 
-    def __init__(self, buffers: Callable[[], Sequence[Tensor]] = list, given: dict[str, Tensor] | None = None) -> None:
-        self._buffers = buffers
-        self._looks = self._look()
-        self._rows: list[tuple[Tensor, list[str]]] = []
+    def __init__(self, model: nn.Module | None, given: dict[str, Any]) -> None:
+        self.model = model
         self.entries: dict[str, Tensor] = {}
-        now, together = averaged_buffers(buffers()), {}
-        for name, buffer in now.items():
-            together.setdefault((buffer.device, wide_dtype(buffer)), []).append(name)
-        for (_, dtype), names in together.items():
-            row = _in_a_row([now[name] for name in names], dtype).clone()
-            self._rows.append((row, names))
-            for name, part in zip(names, row.split([now[name].numel() for name in names]), strict=True):
-                self.entries[name] = part.view(now[name].shape)
-                if given and name in given and given[name].shape == now[name].shape:
-                    self.entries[name].copy_(given[name])
+        for name, buffer in self.buffers().items():
+            average = given.get(name, buffer)
+            self.entries[name] = average.detach().to(buffer.device, _wide(buffer), copy=True).reshape(buffer.shape)
 
-    def fit(self) -> bool:
-        """Whether the buffers are still what they were: as many, of the same kind, in the same place."""
-        return self._look() == self._looks
+    def buffers(self) -> dict[str, Tensor]:
+        """The buffers that can be averaged, under the names of their averages: counters are left unchanged."""
+        named = self.model.named_buffers() if self.model is not None else ()
+        return {f"{BUFFER}{name}": b for name, b in named if b.is_floating_point() and not is_spread(b)}
 
-    def average_along(self, pace: Any) -> None:
+    def pairs(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The buffers that have averages, and these."""
+        now = {name: buffer for name, buffer in self.buffers().items() if name in self.entries}
+        return list(now.values()), [self.entries[name] for name in now]
+
+    def average(self, pace: Any) -> None:
         """Let the averages go this part of the way to the buffers; a tensor is not waited for."""
-        now = averaged_buffers(self._buffers()) if self._rows else {}
-        for row, names in self._rows:
-            target = _in_a_row([now[name] for name in names], row.dtype)
-            part = pace.to(row, non_blocking=True) if isinstance(pace, Tensor) else float(pace)
+        if not self.entries:
+            return
+        now = self.buffers()
+        if any(name not in now or now[name].device != mean.device for name, mean in self.entries.items()):
+            self.__init__(self.model, self.entries)
+        for name, mean in self.entries.items():
+            part = pace.to(mean.device, mean.dtype, non_blocking=True) if isinstance(pace, Tensor) else pace
+            target = now[name].to(mean.dtype)
             # From an infinity, such as those of a mask, there is no way to go.
-            row.copy_(torch.where(row.isfinite(), torch.lerp(row, target, part), target))
-
-    def _look(self) -> list[Any]:
-        return [(name, b.device, b.dtype, b.shape) for name, b in averaged_buffers(self._buffers()).items()]
+            mean.copy_(torch.where(mean.isfinite(), mean + part * (target - mean), target))
 
 
 @contextmanager
-def swapped(targets: Sequence[Tensor], values: Sequence[Tensor], model: torch.nn.Module | None) -> Iterator[None]:
+def swapped(targets: Sequence[Tensor], values: Sequence[Tensor], model: nn.Module | None) -> Iterator[None]:
     """Put values into parameters and buffers for a while; afterwards these are what they were, to the bit.
 
     Args:
@@ -91,16 +78,16 @@ def swapped(targets: Sequence[Tensor], values: Sequence[Tensor], model: torch.nn
 
 
 @torch.no_grad()
-def _write(targets: Sequence[Tensor], values: Sequence[Tensor], model: torch.nn.Module | None) -> None:
-    if not targets:
-        return
-    lists.copy_([raw(target) for target in targets], [raw(value) for value in values])
-    torch.clear_autocast_cache()  # it would not notice that parameters have changed
+def _write(targets: Sequence[Tensor], values: Sequence[Tensor], model: nn.Module | None) -> None:
+    for target, value in zip(targets, values, strict=True):
+        raw(target).copy_(raw(value))
+    if targets:
+        torch.clear_autocast_cache()  # it would not notice that parameters have changed
     sharding = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
     for module in model.modules() if model is not None else ():
         if isinstance(module, sharding):  # nor would this, which may still have the parameters gathered
             module.reshard()  # pyright: ignore[reportCallIssue]
 
 
-def _in_a_row(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    return torch.cat([tensor.detach().reshape(-1).to(dtype) for tensor in tensors])
+def _wide(buffer: Tensor) -> torch.dtype:
+    return torch.float64 if buffer.dtype == torch.float64 else torch.float32

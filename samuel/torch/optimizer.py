@@ -1,458 +1,435 @@
-"""SAMUEL as a PyTorch optimizer: the learning rate that tunes itself, at one gradient a step."""
+"""The optimizer: parameter groups, options, state dicts and what it tells, as torch has them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from samuel.core import weights as mw
-from samuel.core.cover import Cover
-from samuel.core.options import one_of
-from samuel.core.rays import Certificate, Rays, certify, check_rates
-from samuel.core.rules import follow
-from samuel.torch import bases, experts
-from samuel.torch.average import AVERAGE, BUFFER, BufferAverages, averaged_buffers, swapped
-from samuel.torch.decision import RAYS, Decision, experts_of, refuse_entries
-from samuel.torch.experts import Buffers, Population
-from samuel.torch.panel import Panel, usual_panel
-from samuel.torch.shelf import NEGLIGIBLE, is_spread
+from samuel.core import roles as rules
+from samuel.core.options import refuse_unknown
+from samuel.core.rate_search import RateSearch, search_for
+from samuel.core.roles import Role, orthogonalisation_flops
+from samuel.core.rule import Rule, RuleState
+from samuel.torch.average import BatchStatistics, swapped
+from samuel.torch.bases import Named, resolve
+from samuel.torch.engine import AVERAGE, STEP, SUM, Engine, cloned, is_stopped
+from samuel.torch.local import is_split, raw
+from samuel.torch.muon import orthogonalise_
+from samuel.torch.roles import roles, roles_of_groups
 
-_COMMON_OPTIONS = ("cover", "Q", "combine", "newborns", "prior")
-_RAY_OPTIONS = (
-    "horizon",
-    "scale",
-    "decay",
-    "lag",
-    "reference",
-    "short_rates",
-    "takeover",
-    "collapse",
-    "alarm",
-    "settle",
-    "experience",
-    "patience",
-    "average",
-    "base_state",
-)
+KNOWN = (
+    "base", "learning_rates", "lr", "steps", "weight_decay", "average", "on_shift", "clip", "search", "state_dtype",
+    "maximize", "foreach", "capturable",
+)  # fmt: skip
+NUMBERS = "samuel"
+"""Entry of the groups of a state dict with the numbers of the rule and what they were made with."""
+SMALL_LR, EARLY = 0.1, 50
+"""A multiplier that was never above this in so many steps looks like a learning rate."""
 
 
 class Samuel(Optimizer):
     """An optimizer that finds its learning rate while it trains, and finds it again when the data shift.
 
-    Every candidate rate is an expert that stands where training with that rate alone would have taken the directions
-    of the base since its block began; the parameters are a weighted mean of the experts. All of them are judged by the
-    one gradient that is taken at the parameters. See `samuel.core.rays` for the formulas.
+        optimizer = samuel.torch.Samuel(model)          # in place of Adam(model.parameters(), lr=...)
+        ...                                             # your training loop
+        with optimizer.averaged():                      # the parameters to test, use and save
+            evaluate(model)
 
-    Use it as any torch optimizer: there is no learning rate to give, and nothing else of your training code changes.
-    To test or save a network, `with optimizer.decision():` has parameters that are less noisy than those of the last
-    step. There is no switch that could be forgotten: outside of it, the parameters are those that are trained.
+    Matrices are moved by Muon, everything else by Adam, each with a learning rate of its own; which parameter is which
+    is found from the modules (`print(optimizer)` lists it). Every candidate rate is judged by the one gradient of the
+    step. See `samuel.core.rule`.
 
     Args:
-        params: parameters, named parameters, or parameter groups. Groups may have their own `lr`, `lrs`,
-            `weight_decay`, `maximize` and options of the base. A group with `lrs` of its own finds a rate of its own;
-            all others share one.
-        base: what gives the directions: a torch optimizer class, or "adam", "muon", "adagrad", "momentum", "sgd". It
-            steps at unit rate on tensors of its own. "muon" is `MatrixMuon`: embeddings should be in a group with
-            `matrices=False`.
-        lrs: the candidate rates. By default six decades in steps of half a decade, where people sweep for that base:
-            from 1e-6 to 1 for Adam, Muon, momentum and any optimizer that we do not know, from 1e-5 to 10 for Adagrad
-            and SGD without momentum. A long list costs nothing. With full or loss feedback every rate costs a training
-            step and copies of the model, and there are four by default: 1e-5 to 1e-2, or 1e-4 to 0.1.
-        lr: multiplies whatever rate is found; for schedulers. Leave it at 1.
-        horizon: the number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and a
-            run that goes on beyond it begins another of that length. Without it they fall as the root of time.
-        rule: the ready set of the options below. "samuel" (the default): one block, as long as the run, whose first
-            rounds decide about the rate; it starts anew when the gradient leaps, and `decision` averages over its last
-            ninth. "patient": the same, but slow to believe in small rates, for short runs of large networks. "R": the
-            long block alone, which learns about rates to its end, no restart, no average; "K", "Kr": the same with
-            short blocks beside it, restarting when they take over, judged against the mixture or against the long block
-            (these three need a horizon). "levels": eight doubling blocks whose steps are mixed. "theorem": the paper's
-            own weights on eight doubling blocks, with the guarantee on every interval where losses are convex.
-        cover: which blocks run: `samuel.core.Watched`, `Anytime`, `Geometric`, `Fixed` or `Chosen`. With full or loss
-            feedback `Fixed(256)` by default: one block at a time, and everyone starts anew from the parameters after
-            256 steps.
-        Q: with how many step sizes every weight is kept.
-        scale: what gains are measured by: "rms" (each expert's own root mean square), "max" (the largest so far, which
-            keeps the theorem), or a known bound.
-        combine: "points" (the parameters are the mean of the experts' points) or "steps" (each step is the mean of
-            their steps). With full feedback "sample" (an expert drawn by weight, the default), "best" (the heaviest) or
-            "average" (their mean, which costs one more call); with loss feedback "average" (the default) or "best".
-        newborns: experts of a new block start "fresh" at the parameters with their prior weight; "inherit" their
-            block's mean and weight and add the prior; or "join" the other blocks at their mean, with their prior share
-            of the weight. With full or loss feedback "fresh" (the default) or "inherit".
-        prior: weight of a rate at birth, as a power of the rate. -0.5 makes wide lists safe: the long block starts with
-            the geometric mean of the smallest and the largest rate. With full or loss feedback a list with the weight
-            of every rate; equal by default.
-        decay: how rates fall over a block: "none", "linear" or "sqrt".
-        lag: experts are judged at a moving average of their positions with this factor; 0 judges them where they are.
-            By default, under the rules "samuel" and "patient", 0.5, and over "muon", which remembers longer, 0.67.
-        reference: experts are compared with the whole "mixture" or with the mean of the "long" block.
-        short_rates: rates that newborns of shorter blocks carry: "all", or those "above" the long block's.
-        takeover: restart everything when the long block's share of the weight falls below this; 0 for never.
-        collapse: restart everything when the long block's rate falls below this part of its slow average: the run
-            would rather go back than on. 0 for never.
-        alarm: restart everything when two gradients in a row have a square of more than this times the mean, that since
-            the last restart and that of about the last hundred: the data have shifted. What is known about rates is
-            kept; `experience` says how much new evidence it takes to change it. 0 for never. Gradients that were
-            clipped before they come here cannot leap.
-        settle: what the block's round `n` says about rates counts `(1 + n / settle) ** -1.5`: after some hundred rounds
-            the rate hardly moves, as it should when a network is about to settle. The rule "samuel" has 100; 0 for no
-            end of learning, as in the others.
-        experience: once the data have shifted, what a block says about rates counts as if the block were this many
-            rounds older, or as many as there were before the shift if that is less, up to the next horizon: it
-            begins with what was learned before, and the rate need not be found anew. Rates then begin with a half and
-            are whole again after `settle` rounds. 0 for a block that learns as the first one did. The rules "samuel"
-            and "patient" have 1000 over "muon", and 0 over other bases. It needs `settle`.
-        patience: what speaks for smaller rates in the run's round `n` counts `1.5 n / (n + patience)` times what it
-            would: less at first, because a network's first steps are noisy and look worse than they are, and half as
-            much again in the end. It counts in full where the square of the gradient is more than twice its mean so
-            far, and once everything has begun anew, after a shift or a horizon. Meant for one long block. The rule
-            "patient" has 100; 0 for no such thing, as in the others.
-        average: `decision` averages the parameters with weights that grow as this power of the time since the last
-            restart, 8 for about its last ninth; 0 for no average, which saves a copy of the parameters.
-        base_state: "shared" by all blocks, or one for each of the "slots". A base that never forgets (Adagrad) should
-            have one for each, where there are several.
-        weight_decay: decoupled: in every step parameters shrink by this times the learning rate in use. By default
-            what the base itself would do, if it decouples (AdamW: 0.01), otherwise 0.
-        anchor_dtype: dtype of the vectors that are only read between block ends, such as `torch.bfloat16`.
-        maximize: climb instead of descending.
-        foreach: work on all parameters at once (the default), or in a plain loop over them (False), which is slow and
-            the reference that the other is tested against.
-        compiled: on a GPU, let `torch.compile` fuse the few hundred tiny operations on the experts' weights. Makes a
-            step some 0.4 ms faster, which matters to small networks, and the third step about 20 s slower.
-        feedback: what experts are judged by. "linear" (the default): the one gradient at the parameters; everything
-            above is about this. "full": every expert is a copy of the model that trains by itself, and `step(closure)`
-            calls the closure once for each, on its own parameters and buffers and with the same random numbers. "loss":
-            the closure is called at every expert for its loss, and all follow the gradient at the parameters; with
-            `step(closure, evaluate)` that is a forward pass each. There are (rates x blocks) experts. With "full" each
-            of them is a copy of the model and of the base's state, and of the gradients during a step; with "loss" a
-            copy of the model, and each block has one state of the base. A step waits for the device. An expert whose
-            loss or parameters are not finite loses its weight until its block ends; a batch on which no expert has a
-            finite loss changes nothing but the clock. With several processes the losses of all of them are averaged.
-            Parameters must be whole in every process (no FSDP), and all groups share the rates.
-        buffers: the model, or its buffers, such as batch statistics. A network with batch norm should give them: those
-            of floating-point numbers are averaged along with the parameters, for `decision`; without this they stay as
-            they are. A model that is sharded by FSDP must be given for `decision`, too. With feedback "full" every
-            expert has buffers of its own; with "loss" experts do not touch them.
-        bound: with full or loss feedback: how large the difference of two losses can be. Found out, and raised as
-            needed, if not given.
-        seed: decides who is drawn with combine="sample"; the same in all processes.
-        base_options: options of the base, such as `betas=(0.9, 0.95)`. Of an option that both have, Samuel's is meant;
-            bind the base's own with `functools.partial(torch.optim.SGD, weight_decay=1e-4)`. `capturable` is accepted
-            for the sake of code that was written for other optimizers: on a GPU every step can be captured.
-
-    Attributes:
-        effective_lr: the learning rate in use. Every parameter group has its own under this name, too.
+        params: the model; or parameters, named parameters or parameter groups, as other optimizers take them. A group
+            may say `role="matrix"`, `"table"` or `"vector"`; otherwise names and shapes decide. Each role of a group
+            becomes a parameter group of its own.
+        base: "muon" (Adam for all that is not a matrix), "adam", "sgd", a torch optimizer class, or a
+            `functools.partial` of one with its options, such as `partial(torch.optim.Adam, betas=(0.9, 0.95))`.
+        learning_rates: candidate learning rates. By default six decades in steps of half a decade, where people sweep
+            for that base: from 1e-6 to 1, and from 1e-5 to 10 for SGD and Adagrad. A long list costs nothing.
+        lr: a factor of the learning rate, for schedulers; 1 is the rate that was found.
+        steps: number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and you need
+            no scheduler. Without it they fall as the root of time, and the averaged parameters are the ones to use.
+        weight_decay: decoupled weight decay of matrices and tables; vectors (biases, factors of norms) have none,
+            unless their group has a `weight_decay`.
+        average: keep the averaged parameters, which costs a copy. By default where `steps` is not given.
+        on_shift: what to do when the gradient leaps because the data have shifted: "restart" the search (what is known
+            about rates is kept) or "ignore" it.
+        clip: largest norm of the whole gradient. Clip here and not before: the shift detector must see the norm.
+        search: the numbers of the rule, a `samuel.core.RateSearch`, if not those that suit the base.
+        state_dtype: dtype of the sum of steps, its lag and the average, if not that of the step.
+        maximize: go uphill.
+        foreach: taken as other optimizers take it; makes no difference.
+        capturable: taken as other optimizers take it: a step can always be captured in a CUDA graph.
 
     >>> import torch
-    >>> from samuel.torch import Samuel
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = Samuel(model.parameters(), torch.optim.Adam)
-    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+    <torch...>
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    >>> x = torch.randn(64, 4)
+    >>> y = x[:, :2] * x[:, 2:]
+    >>> optimizer = Samuel(model)
     >>> for _ in range(300):
+    ...     loss = (model(x) - y).square().mean()
     ...     optimizer.zero_grad()
-    ...     loss = (model(x) - torch.tensor([[3.0], [-2.0]])).square().mean()
     ...     loss.backward()
     ...     optimizer.step()
-    >>> loss.item() < 0.01
+    >>> with optimizer.averaged():
+    ...     bool((model(x) - y).square().mean() < 0.3)
     True
     """
 
     def __init__(
         self,
         params: Any,
-        base: str | type[Optimizer] | Any = torch.optim.Adam,
-        lrs: Sequence[float] | None = None,
+        base: Any = "muon",
+        learning_rates: Sequence[float] | None = None,
         lr: float | Tensor = 1.0,
         *,
-        horizon: int | None = None,
-        rule: str = "samuel",
-        cover: Cover | None = None,
-        Q: int | None = None,
-        scale: Literal["rms", "max"] | float | None = None,
-        combine: Literal["points", "steps", "sample", "average", "best"] | None = None,
-        newborns: Literal["fresh", "inherit", "join"] | None = None,
-        prior: float | Sequence[float] | None = None,
-        decay: Literal["none", "linear", "sqrt"] | None = None,
-        lag: float | None = None,
-        reference: Literal["mixture", "long"] | None = None,
-        short_rates: Literal["all", "above"] | None = None,
-        takeover: float | None = None,
-        collapse: float | None = None,
-        alarm: float | None = None,
-        settle: float | None = None,
-        experience: float | None = None,
-        patience: float | None = None,
-        average: float | None = None,
-        base_state: Literal["shared", "slots"] | None = None,
-        weight_decay: float | None = None,
-        anchor_dtype: torch.dtype | None = None,
+        steps: int | None = None,
+        weight_decay: float = 0.1,
+        average: bool | None = None,
+        on_shift: str = "restart",
+        clip: float | None = None,
+        search: RateSearch | None = None,
+        state_dtype: torch.dtype | None = None,
         maximize: bool = False,
         foreach: bool | None = None,
-        compiled: bool = False,
-        feedback: Literal["linear", "loss", "full"] = "linear",
-        buffers: torch.nn.Module | Iterable[Tensor] | None = None,
-        bound: float | None = None,
-        seed: int = 0,
-        **base_options: Any,
+        capturable: bool = False,
+        **unknown: Any,
     ) -> None:
-        if base_options.pop("differentiable", False):
-            raise ValueError("a step cannot be differentiated: differentiable must be False, got True")
-        base_options.pop("capturable", None)
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
-        self._base = bases.resolve(base, base_options)
-        given = locals()
-        one_of("feedback", feedback, ("linear", "loss", "full"))
-        self._feedback = feedback
-        of_rays = {name: _untensored(given[name]) for name in _RAY_OPTIONS}
-        if feedback == "linear":
-            _refuse_given({"bound": bound}, "feedback='full' or 'loss'", feedback)
-            self._rule = {"rule": rule, **of_rays}
-        else:
-            other_rule = None if rule == "samuel" else rule
-            others = {"rule": other_rule, **of_rays, "anchor_dtype": anchor_dtype, "foreach": foreach}
-            others["compiled"] = compiled or None
-            _refuse_given(others, "feedback='linear'", feedback)
-            self._rule = {"feedback": feedback, "bound": bound, "seed": seed}
-        self._rule |= {name: _untensored(given[name]) for name in _COMMON_OPTIONS}
-        self._anchor_dtype = _checked_dtype(anchor_dtype)
+        refuse_unknown(unknown, KNOWN)
+        self._base = resolve(base)
+        self.base = base if isinstance(base, str) else self._base.name
+        if search is None:
+            search = search_for(self._base.search, learning_rates)
+        elif learning_rates is not None and isinstance(search, RateSearch):
+            search = replace(search, learning_rates=learning_rates)
+        average = steps is None if average is None else average
+        self._rule = Rule(search, self._base.searches, steps, average, on_shift, clip)
+        if state_dtype not in (None, torch.bfloat16, torch.float32, torch.float64):
+            raise ValueError(f"state_dtype must be torch.bfloat16, float32 or float64, got {state_dtype!r}")
         if foreach not in (None, True, False):
-            raise ValueError(f"foreach must be one of None, True, False, got {foreach!r}")
-        self._foreach = foreach is not False
-        if not isinstance(compiled, bool):
-            raise ValueError(f"compiled must be True or False, got {compiled!r}")
-        self._compiled = compiled
-        self._buffers = Buffers(buffers)
-        plan = self._plan(lrs)  # refuses impossible options
-        self._lrs = plan.learning_rates
-        if isinstance(plan, Panel) and prior is not None:
-            self._rule["prior"] = plan.prior  # in the order of the rates
+            raise ValueError(f"foreach must be None, True or False, got {foreach!r}")
+        self._state_dtype = state_dtype
+        self._model = params if isinstance(params, nn.Module) else None
+        self._role_of: dict[Tensor, Role] = {}
+        self._names: dict[Tensor, str] = {}
+        self._engine = Engine(self._rule, self._base, state_dtype, self._orthogonalise)
+        self._statistics: BatchStatistics | None = None
+        self._is_averaged = False
+        self._calls, self._highest, self._warned = 0, 0.0, set()
         defaults = {
-            "lr": lr,
-            "weight_decay": self._base.weight_decay if weight_decay is None else weight_decay,
-            "maximize": maximize,
-            **self._base.options,
-        }
-        _check_options(defaults)
-        if not isinstance(lr, Tensor) and 0 < lr < 0.1:
-            warnings.warn(
-                f"lr={lr!r} multiplies the learning rate that Samuel finds. If you meant a learning rate, leave it "
-                "out, or list the candidates with lrs=",
-                stacklevel=2,
-            )
-        self._decisions: list[Decision | Population] = []
-        self._deciding = False
-        super().__init__(params, defaults)
+            "lr": lr, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "capturable": capturable,
+            **self._base.options, "role": None, NUMBERS: None,
+        }  # fmt: skip
+        self._check(defaults)
+        groups = _as_groups(params)
+        super().__init__(self._split(groups), defaults)
+        self._warn_of_guesses()
+        self._warn_of_small(defaults["lr"])
 
-    # Reading
+    # What it tells
 
     @property
-    def effective_lr(self) -> float:
-        """The learning rate in use, in the first parameter group; each group has its own under this name."""
-        return float(self.param_groups[0]["effective_lr"])
+    def steps(self) -> int | None:
+        """Number of steps of the whole run; None if it was not told."""
+        return self._rule.steps
 
-    def weights(self, group: int = 0) -> Tensor:
-        """The weight of every expert in the decision, `(slots, rates)`, summing to 1.
+    @property
+    def on_shift(self) -> str:
+        """What happens when the data shift: "restart" or "ignore"."""
+        return self._rule.on_shift
 
-        The rates are in ascending order; the slots go from the shortest block to the longest.
-
-        Args:
-            group: a parameter group; those without `lrs` of their own share one decision.
-
-        >>> import torch
-        >>> from samuel.torch import Samuel
-        >>> Samuel([torch.zeros(2)], "sgd", lrs=(0.01, 0.1, 1.0)).weights().shape
-        torch.Size([1, 3])
-        """
-        return mw.shares(self._experts(group).weights)
-
-    def certificate(self, group: int = 0) -> Certificate:
-        """How far the decisions were behind each expert of the running blocks; see `Certificate`.
-
-        Args:
-            group: a parameter group; those without `lrs` of their own share one decision.
-
-        >>> import torch
-        >>> from samuel.torch import Samuel
-        >>> w = torch.nn.Parameter(torch.ones(2))
-        >>> optimizer = Samuel([w], "sgd", lrs=(0.01, 0.1, 1.0))
-        >>> for _ in range(5):
-        ...     w.grad = w.detach().clone()  # the gradient of |w|^2 / 2
-        ...     optimizer.step()
-        >>> report = optimizer.certificate()
-        >>> bool((report.measured[-1] <= report.bound[-1]).all())  # of the long block
-        True
-        """
-        return certify(self._experts(group))
+    @property
+    def learning_rates(self) -> tuple[float, ...]:
+        """The candidate learning rates."""
+        return tuple(self._rule.search.learning_rates)
 
     @property
     def shifts(self) -> int:
-        """How often everything was restarted because the data seemed to have shifted.
+        """How often the data have shifted. It waits for the device."""
+        return 0 if self._engine.numbers is None else int(self._engine.numbers.detector.shifts)
 
-        Not a count of changes in the data: under the default rule, of leaps of the gradient. A slow change makes none.
+    @property
+    def skipped(self) -> int:
+        """How many gradients were left out, because they were not finite or blew up. It waits for the device."""
+        return 0 if self._engine.numbers is None else int(self._engine.numbers.skipped)
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """The role of every parameter, by name (or place, where it has no name)."""
+        return {self._names[p]: self._role_of[p] for group in self.param_groups for p in group["params"]}
+
+    def weights(self) -> Tensor:
+        """Weight of every candidate rate relative to its prior, a row for each search: equal before the first step.
+
+        Weight that piles up at an end of the list says that the list should be longer there.
+
+        >>> Samuel([torch.zeros(2)], "adam", learning_rates=(0.1, 0.01)).weights()
+        tensor([[0.5000, 0.5000]])
         """
-        return sum(int(self._experts(groups[0]).shifts) for groups in self._sharing())
+        return self._rule.search.evidence(self._numbers().search).clone()
 
-    @contextmanager
-    def decision(self) -> Iterator[None]:
-        """For the length of a `with` block the parameters are those to test and use: the average of those trained.
-
-        The average has less of the steps' noise. Afterwards the parameters, and what was averaged of the buffers, are
-        as they were, to the bit, and training goes on with them; `step` inside is refused. Batch statistics are
-        averaged along if the optimizer was given `buffers=model`. Where there is no average (`average=0`, other rules
-        than "samuel", full or loss feedback) the parameters are the decision, and stay.
-
-        >>> import torch
-        >>> from samuel.torch import Samuel
-        >>> w = torch.nn.Parameter(torch.ones(2))
-        >>> optimizer = Samuel([w], "sgd")
-        >>> for t in range(100):
-        ...     w.grad = w.detach() + (-1) ** t  # a noisy gradient of |w|^2 / 2
-        ...     optimizer.step()
-        >>> trained = w.tolist()
-        >>> with optimizer.decision():
-        ...     bool(w.norm() < 0.5)  # or test a network, or save its state_dict
-        True
-        >>> w.tolist() == trained
-        True
-        """
-        if self._deciding:
-            raise RuntimeError("decision() cannot be entered twice: the parameters are the average already")
-        targets, values = self._averages()
-        model = self._buffers.source if isinstance(self._buffers.source, torch.nn.Module) else None
-        if model is None and any(map(is_spread, targets)):
-            raise RuntimeError(
-                "decision() of parameters that are spread over processes must tell the model, which may have gathered "
-                "them: give buffers=model to Samuel"
-            )
-        self._deciding = True
-        try:
-            with swapped(targets, values, model):
-                yield
-        finally:
-            self._deciding = False
-
-    def _averages(self) -> tuple[list[Tensor], list[Tensor]]:
-        """The parameters and buffers of which there are averages, and these."""
-        params = [p for group in self.param_groups for p in group["params"] if AVERAGE in self.state.get(p, {})]
-        of_buffers, buffers = self._buffer_averages(), averaged_buffers(self._buffers())
-        names = [name for name in buffers if name in of_buffers]
-        targets = [*params, *(buffers[name] for name in names)]
-        return targets, [*(self.state[p][AVERAGE] for p in params), *(of_buffers[name] for name in names)]
-
-    # Stepping
-
-    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, closure: Callable[[], Any] | None = None, evaluate: Callable[[], Any] | None = None
-    ) -> Any:
-        """Take one step from the gradients that the parameters have.
+    def extend(self, steps: int) -> None:
+        """Go on for more steps than the run was told, without a leap of the rate.
 
         Args:
-            closure: evaluates the loss and its gradients anew: once under linear feedback, otherwise once for every
-                expert. Its value at the parameters is returned.
-            evaluate: for feedback="loss": evaluates the loss alone, so that experts cost no backward pass.
+            steps: number of steps of the whole run, those so far included.
 
-        >>> import torch
-        >>> from samuel.torch import Samuel
-        >>> w = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
-        >>> optimizer = Samuel([w], "sgd", lrs=(0.001, 0.1), feedback="full")
-        >>> def closure():
-        ...     optimizer.zero_grad()
-        ...     loss = w.square().sum()
-        ...     loss.backward()
-        ...     return loss
-        >>> for _ in range(50):
-        ...     loss = optimizer.step(closure)
-        >>> loss.item() < 0.01, round(optimizer.effective_lr, 3)
-        (True, 0.1)
+        >>> optimizer = Samuel(torch.nn.Linear(2, 1), steps=100)
+        >>> optimizer.extend(150)
+        >>> optimizer.steps
+        150
         """
-        if self._deciding:
-            raise RuntimeError("step() inside decision() would train the average: leave the with block first")
-        if evaluate is not None and self._feedback != "loss":
-            raise ValueError(f"evaluate= is for feedback='loss', got feedback={self._feedback!r}; leave it out")
-        if self._feedback != "linear":
-            return self._step_experts(closure, evaluate)  # pyright: ignore[reportAttributeAccessIssue]
+        extended = self._rule.extend(self._numbers(), steps)
+        self._engine.numbers = cloned(extended)
+        self._rule = self._engine.rule = replace(self._rule, steps=int(steps))
+        self._warned.discard("overrun")
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Put the averaged parameters into the model for a while: what one tests, uses and saves.
+
+        They average the last ninth of what was trained since the last shift. A model that the optimizer was given has
+        its batch statistics averaged along. Where no average is kept, because the number of steps was told, these are
+        the parameters as they are.
+
+        >>> p = torch.nn.Parameter(torch.zeros(2))
+        >>> optimizer = Samuel([p], "sgd")
+        >>> p.grad = torch.ones(2)
+        >>> optimizer.step()
+        >>> trained = p.detach().clone()
+        >>> with optimizer.averaged():
+        ...     bool((p > trained).all())  # between the last two
+        True
+        >>> torch.equal(p, trained)
+        True
+        """
+        if self._is_averaged:
+            raise RuntimeError("averaged() cannot be entered twice: the model has the averaged parameters")
+        if not self._rule.average:
+            yield
+            return
+        params = [p for group in self.param_groups for p in group["params"] if AVERAGE in self.state.get(p, {})]
+        values = [self.state[p][AVERAGE] for p in params]
+        statistics = self._statistics.pairs() if self._statistics is not None else ([], [])
+        with swapped([*params, *statistics[0]], [*values, *statistics[1]], self._model):
+            self._is_averaged = True
+            try:
+                yield
+            finally:
+                self._is_averaged = False
+
+    def __repr__(self) -> str:
+        steps = "" if self.steps is None else f", steps={self.steps}"
+        rates = ", ".join(f"{group['role']} {float(group['effective_lr']):.3g}" for group in self.param_groups)
+        return f"Samuel(base={self.base!r}{steps}, learning rate: {rates})"
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *self._table()])
+
+    def _table(self) -> Iterator[str]:
+        """Name, shape, role and weight decay of every parameter, and what orthogonalisation costs."""
+        rows = [("parameter", "shape", "role", "decay", "")]
+        flops = 0.0
+        for group in self.param_groups:
+            for p in group["params"]:
+                role = self._role_of[p]
+                note = f"{role.why}, a guess" if role.guessed else role.why
+                decay = f"{float(group['weight_decay']):g}"
+                rows.append((self._names[p], "x".join(map(str, p.shape)) or "()", role.kind, decay, note))
+                flops += orthogonalisation_flops(role, p.shape) if self._base.orthogonalises(role) else 0.0
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        for row in rows:
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        if flops:
+            yield f"orthogonalisation: {flops / 1e12:.3g} TFLOP a step"
+
+    # A step
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Take one step on the gradients.
+
+        Args:
+            closure: computes the loss and its gradients, which is called once.
+
+        Returns:
+            The loss of the closure.
+        """
+        if self._is_averaged:
+            raise RuntimeError("step() inside averaged() would train the averaged parameters; take it outside")
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._step()  # pyright: ignore[reportAttributeAccessIssue]
+        self._init_group()
+        moves = self._engine.step(self.param_groups)
+        if moves is None:
+            return loss
+        if self._statistics is not None:
+            self._statistics.average(moves.pace)
+        self._tell_rates()
+        if not torch.compiler.is_compiling():
+            self._watch_schedule()
         return loss
 
-    @torch.compiler.disable
-    @torch.no_grad()
-    def _step(self) -> None:
-        self._refuse_gradients()
-        for decision, groups in zip(self._attached(), self._sharing(), strict=True):
-            assert isinstance(decision, Decision), "linear feedback needs no other"
-            decision.step([self.param_groups[i] for i in groups])
+    def _init_group(self) -> None:
+        """What a step needs before any number is computed. `torch.compile` runs it rather than tracing it."""
+        for group in self.param_groups:
+            self._check(group, waiting=False)
+            for p in group["params"]:
+                if p.grad is not None and p.grad.is_sparse:
+                    raise RuntimeError(
+                        f"Samuel does not support sparse gradients, got one for parameter {self._names[p]!r} of shape "
+                        f"{tuple(p.shape)}; use an embedding with sparse=False, or a separate optimizer for it"
+                    )
+        self._engine.prepare(self.param_groups, self.state, self._role_of)
+        if self._rule.average and self._statistics is None:
+            self._statistics = BatchStatistics(self._model, {})
 
-    @torch.compiler.disable
-    @torch.no_grad()
-    def _step_experts(self, closure: Callable[[], Any] | None, evaluate: Callable[[], Any] | None) -> Any:
-        if closure is None:
-            raise TypeError(
-                f"feedback={self._feedback!r} evaluates the loss at every expert: call step(closure) with a function "
-                "that clears the gradients, evaluates the loss, calls backward and returns the loss; or use "
-                "feedback='linear'"
-            )
+    def _tell_rates(self) -> None:
+        rates = self._numbers().search.rate
+        for group in self.param_groups:
+            rate = rates[self._search_of(group)]
+            on_host = rate.device.type == "cpu" and not torch.compiler.is_compiling()
+            lr = group["lr"]
+            if on_host:
+                group["effective_lr"] = float(rate) * float(lr)
+            else:
+                group["effective_lr"] = rate * (lr.to(rate.device) if isinstance(lr, Tensor) else lr)
 
-        def checked() -> Any:
-            loss = closure()
-            self._refuse_gradients()
-            return loss
+    def _orthogonalise(self, steps: list[Tensor], roles: list[Role], params: list[Tensor]) -> None:
+        """Make the steps of matrices orthogonal, in place: the one place where matrices must be whole."""
+        orthogonalise_(steps, roles)
 
-        sharing = self._sharing()
-        if not sharing:  # nothing to train
-            with torch.enable_grad():
-                return checked()
-        (population,) = self._attached()
-        assert isinstance(population, Population), "full and loss feedback need experts"
-        return population.step([self.param_groups[i] for i in sharing[0]], checked, evaluate)
-
-    # Groups and state
+    # Groups
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, also in the middle of a run: they join the running blocks where they stand."""
-        own = param_group.get("lrs") if isinstance(param_group, dict) else None
-        if isinstance(param_group, dict):
-            if own is not None and self._feedback != "linear":
-                raise ValueError(
-                    f"with feedback={self._feedback!r} all parameters share one list of rates: give lrs to Samuel, not "
-                    f"to a group, got {own!r}"
-                )
-            _check_options({**self.defaults, **param_group})
-            lrs = self._lrs if own is None else check_rates(own)
-            param_group = {**param_group, "lrs": lrs, "shares_rate": own is None}
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        for p in group["params"]:
-            if not (p.is_floating_point() or p.is_complex()) and self._feedback != "linear":
-                self.param_groups.pop()
-                raise TypeError(f"Samuel trains floating-point and complex parameters, got one of {p.dtype}")
-            if is_spread(p) and self._feedback != "linear":
-                self.param_groups.pop()
-                raise TypeError(
-                    f"feedback={self._feedback!r} needs whole parameters in every process, got one of shape "
-                    f"{tuple(p.shape)} that is spread over processes; use feedback='linear'"
-                )
+        """Add parameters, also in the middle of a run: they join where they stand, one group for each role.
+
+        >>> optimizer = Samuel(torch.nn.Linear(3, 2), "muon")
+        >>> optimizer.add_param_group({"params": [torch.zeros(100, 2)], "role": "table"})
+        >>> [group["role"] for group in optimizer.param_groups]
+        ['matrix', 'vector', 'table']
+        """
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        self._check({**self.defaults, **param_group})
+        if "_roles" in param_group:
+            parts = [param_group]
+        else:
+            parts = self._split([self._with_names(param_group)])
+        count = len(self.param_groups)
         try:
-            self._base.refuse_split(group)
-        except ValueError:
-            self.param_groups.pop()
+            for part in parts:
+                found = part.pop("_roles")
+                super().add_param_group(part)
+                self._accept(self.param_groups[-1], found)
+        except Exception:
+            del self.param_groups[count:]
             raise
-        group["effective_lr"] = float(self._experts(len(self.param_groups) - 1).rate) * float(group["lr"])
+
+    def _with_names(self, group: dict[str, Any]) -> dict[str, Any]:
+        """A group whose parameters have names where the others have."""
+        params = group["params"]
+        named = any("param_names" in other for other in self.param_groups)
+        if not named or isinstance(params, set):
+            return dict(group)
+        params = [params] if isinstance(params, Tensor) else list(params)
+        count = len(self._names)
+        return {**group, "params": [p if isinstance(p, tuple) else (str(count + i), p) for i, p in enumerate(params)]}
+
+    def _split(self, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """One group for each role in a group, with the roles of its parameters beside them."""
+        for group in groups:
+            params = group["params"]
+            if isinstance(params, set):
+                raise TypeError("optimizer parameters need to be organized in ordered collections, but got sets")
+            group["params"] = [params] if isinstance(params, Tensor) else list(params)
+            for entry in group["params"]:
+                if not isinstance(entry[1] if isinstance(entry, tuple) else entry, Tensor):
+                    raise TypeError(
+                        f"optimizer can only optimize Tensors, but one of the params is {type(entry).__name__}"
+                    )
+        if self._model is not None and len(groups) == 1 and not self._role_of:
+            found = [roles(self._model)]
+        else:
+            found = roles_of_groups(groups)
+        parts: list[dict[str, Any]] = []
+        for group, known in zip(groups, found, strict=True):
+            by_kind: dict[str, tuple[list[Any], list[Role]]] = {}
+            for entry, role in zip(group["params"], known.values(), strict=True):
+                p = entry[1] if isinstance(entry, tuple) else entry
+                if p.is_complex() and role.kind == "matrix":
+                    role = rules.vector("complex numbers")
+                entries, own = by_kind.setdefault(role.kind, ([], []))
+                entries.append(entry)
+                own.append(role)
+            for kind in sorted(by_kind, key=rules.KINDS.index):
+                part = {**group, "params": by_kind[kind][0], "role": kind, "_roles": by_kind[kind][1]}
+                if kind == "vector":
+                    part.setdefault("weight_decay", 0.0)
+                parts.append(part)
+            if not by_kind:
+                parts.append({**group, "role": "vector", "_roles": []})
+        return parts
+
+    def _accept(self, group: dict[str, Any], found: list[Role]) -> None:
+        names = group.get("param_names") or [str(len(self._names) + i) for i in range(len(found))]
+        for p, role, name in zip(group["params"], found, names, strict=True):
+            if self._base.orthogonalises(role) and is_split(p):
+                raise ValueError(
+                    f"Muon needs whole matrices in every process, and {name!r} of shape {tuple(p.shape)} is split over "
+                    "processes; use DDP, or base='adam', or a group with role='table', whose parameters go to Adam"
+                )
+            if self._rule.average and self._model is None and is_split(p):
+                raise ValueError(
+                    f"{name!r} of shape {tuple(p.shape)} is split over processes: give the model in place of its "
+                    "parameters, so that averaged() can put averages into it; or average=False"
+                )
+        for p, role, name in zip(group["params"], found, names, strict=True):
+            self._role_of[p], self._names[p] = role, name
+        group["effective_lr"] = float(self._numbers().search.rate[self._search_of(group)]) * float(group["lr"])
+
+    def _search_of(self, group: dict[str, Any]) -> int:
+        return 1 if self._base.searches == 2 and group["role"] != "matrix" else 0
+
+    def _numbers(self) -> RuleState:
+        numbers = self._engine.numbers
+        return self._engine.start(self.param_groups) if numbers is None else numbers
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, as every optimizer of torch has it: parameters' vectors, groups, and the numbers of the rule."""
+        if self._is_averaged:
+            warnings.warn(
+                "state_dict() inside averaged() would be saved beside averaged parameters, and a run resumed from both "
+                "would not go on as it was; save the trained parameters, outside of averaged()",
+                stacklevel=2,
+            )
+        self._engine.store(self.state)
+        found = super().state_dict()
+        numbers = {"steps": self.steps, "base": self.base, "average": self._rule.average}
+        numbers["search"] = {**asdict(self._rule.search), "learning_rates": list(self.learning_rates)}
+        numbers["rule"] = {name: value.clone() for name, value in _named(self._numbers())}
+        if self._statistics is not None:
+            numbers["statistics"] = dict(self._statistics.entries)
+        found["param_groups"] = [{**group, NUMBERS: numbers} for group in found["param_groups"]]
+        return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned, to the bit; on another device or in another dtype, too.
+        """Continue from what `state_dict` returned, to the bit; on another device, too.
 
         Raises:
             ValueError: if it was made by another optimizer or with other options; nothing has changed then.
@@ -467,12 +444,15 @@ class Samuel(Optimizer):
             # Torch has cast everything to the dtype of the parameters, and 16 bits are too few.
             ours = [p for group in self.param_groups for p in group["params"]]
             theirs = [place for group in found["param_groups"] for place in group["params"]]
+            counts: dict[Any, Tensor] = {}
             for place, p in zip(theirs, ours, strict=True):
                 if place in found["state"]:
-                    entries = found["state"][place]
-                    self.state[p] = {name: _cloned(value) for name, value in entries.items()}
-            # As all options of groups, the rates are those that were saved.
-            self._lrs = next((group["lrs"] for group in self.param_groups if group["shares_rate"]), self._lrs)
+                    device = raw(p).device
+                    entries = {name: _placed(value, device) for name, value in found["state"][place].items()}
+                    if STEP in entries:  # those with one number of gradients share it
+                        entries[STEP] = counts.setdefault((device, float(entries[STEP])), entries[STEP])
+                    self.state[p] = entries
+            self._restore(found["param_groups"], ours)
 
         hooks = [
             self.register_load_state_dict_pre_hook(look),
@@ -484,204 +464,187 @@ class Samuel(Optimizer):
             for hook in hooks:
                 hook.remove()
 
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_base", "_rule", "_lrs", "_anchor_dtype", "_foreach", "_compiled", "_feedback", "_buffers")
-        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._decisions = []  # made anew from the state
-        self._deciding = False
-
-    def _plan(self, lrs: Sequence[float] | None) -> Rays | Panel:
-        """How the learning rate is found: by rays, or by a panel of experts."""
-        make: Any = follow if self._feedback == "linear" else usual_panel
-        return make(learning_rates=lrs, base=self._base.name, **self._rule)
-
-    def _trained(self, group: dict[str, Any]) -> list[Tensor]:
-        """The parameters of a group that are trained, or were: frozen ones cost nothing."""
-        if self._feedback != "linear":
-            return group["params"]
-        return [p for p in group["params"] if p.requires_grad or p.grad is not None or p in self.state]
-
-    def _sharing(self) -> list[list[int]]:
-        """The parameter groups that share a rate, as places in `param_groups`."""
-        filled = [i for i, group in enumerate(self.param_groups) if self._trained(group)]
-        shared = [i for i in filled if self.param_groups[i]["shares_rate"]]
-        return [*([shared] if shared else []), *([i] for i in filled if i not in shared)]
-
-    def _attached(self) -> list[Decision | Population]:
-        """The decisions, made anew where the state or the parameters are not what they were."""
-        sharing = [[self.param_groups[i] for i in groups] for groups in self._sharing()]
-        params = [[self._trained(group) for group in groups] for groups in sharing]
-        fits = len(self._decisions) == len(sharing) and all(
-            decision.fits(some, self.state) for decision, some in zip(self._decisions, params, strict=True)
-        )
-        for decision, groups in zip(self._decisions if fits else (), sharing, strict=fits):
-            self._refuse_other_rates(decision, groups)
-        if not fits:
-            buffers = self._buffer_averages()
-            self._decisions = []
-            for pair in zip(sharing, params, strict=True):
-                # Where several rates are found, buffers keep pace with the first.
-                self._decisions.append(self._made(*pair, None if self._decisions else buffers))
-        return self._decisions
-
-    def _buffer_averages(self) -> dict[str, Tensor]:
-        """The averages of buffers, by name, from wherever in the state they are."""
-        each = [entry for entries in self.state.values() for entry in entries.items()]
-        return {name: value for name, value in each if name.startswith(f"{BUFFER}:")}
-
-    def _made(
-        self, groups: list[dict[str, Any]], params: list[list[Tensor]], buffers: dict[str, Tensor] | None
-    ) -> Decision | Population:
-        plan = self._plan(groups[0]["lrs"])
-        if isinstance(plan, Panel):
-            return Population(plan, self._base, groups, self.state, self._buffers)
-        trained = [{**group, "params": some} for group, some in zip(groups, params, strict=True)]
-        numbers = self._numbers([p for some in params for p in some], plan, groups[0]["shares_rate"])
-        options = (self._foreach, self._anchor_dtype, self._compiled)
-        averages = BufferAverages(self._buffers, buffers) if plan.averages and buffers is not None else None
-        return Decision(plan, self._base, trained, self.state, numbers, *options, averages)
-
-    def _numbers(self, params: Sequence[Tensor], plan: Rays | Panel, shared: bool) -> dict[str, Any]:
-        """What is known about the experts of some parameters: entries in the state of the first, if nothing changed.
-
-        Where groups have changed places it is another's. Where the first has left, it is still in the state, and those
-        that shared a rate with it go on from there.
-        """
-        if isinstance(plan, Panel):
-            return self.state.get(params[0], {}) if params else {}
-        present = {p for group in self.param_groups for p in group["params"]}
-        began = any(p in self.state for p in params)
-        left = [p for p in self.state if p not in present] if shared and began else []
-        shape = (plan.slots, len(plan.learning_rates), plan.Q)
-        for p in (*params, *left):
-            entries = self.state.get(p, {})
-            weights = entries.get(f"{RAYS}:weights:value")
-            if weights is not None and tuple(weights.shape) == shape:
-                return {name: value for name, value in entries.items() if name.startswith(f"{RAYS}:")}
-        return {}
-
-    def _experts(self, group: int) -> Any:
-        """What is known about the experts of a parameter group."""
-        if not -len(self.param_groups) <= group < len(self.param_groups):
-            raise ValueError(f"there is no parameter group {group}; there are {len(self.param_groups)}")
-        group %= len(self.param_groups)
-        together = next((groups for groups in self._sharing() if group in groups), [group])
-        params = [p for i in together for p in self._trained(self.param_groups[i])]
-        plan = self._plan(self.param_groups[group]["lrs"])
-        numbers = self._numbers(params, plan, self.param_groups[group]["shares_rate"])
-        return experts.experts_of(plan, numbers) if isinstance(plan, Panel) else experts_of(plan, numbers)
-
-    # Refusing what cannot work
-
-    def _refuse_other_rates(self, decision: Decision | Population, groups: Sequence[dict[str, Any]]) -> None:
-        for group in groups:
-            if tuple(group["lrs"]) != tuple(decision.learning_rates):
-                raise ValueError(
-                    f"the candidate rates cannot change in a run: they are {tuple(decision.learning_rates)}, and a "
-                    f"parameter group now says lrs={group['lrs']!r}; change lr, which multiplies them, or begin anew"
-                )
-
-    def _refuse_gradients(self) -> None:
+    def _restore(self, groups: list[dict[str, Any]], params: list[Tensor]) -> None:
         for group in self.param_groups:
-            _check_options(group, waiting=False)
-            self._base.refuse_split(group)
-            for p in group["params"]:
-                if p.grad is not None and p.grad.is_sparse:
-                    raise RuntimeError(
-                        f"Samuel does not support sparse gradients, got one for a parameter of shape {tuple(p.shape)}; "
-                        "use an embedding with sparse=False, or a separate optimizer for that parameter"
-                    )
+            group[NUMBERS] = None
+        saved = groups[0][NUMBERS] if groups else {}
+        self._engine.forget()
+        began = [p for p in params if SUM in self.state.get(p, {})]
+        if "rule" in saved:
+            device = raw(began[0]).device if began else torch.device("cpu")
+            numbers = _renamed(self._numbers(), saved["rule"], device)
+            self._engine.numbers, self._calls = numbers, int(numbers.round)
+        self._statistics = None
+        if self._rule.average:
+            self._statistics = BatchStatistics(self._model, saved.get("statistics", {}))
 
     def _refuse_state(self, state_dict: dict[str, Any]) -> None:
         groups = state_dict["param_groups"]
-        if any("lrs" not in group or "shares_rate" not in group for group in groups):
-            raise ValueError("the state dict was made by another optimizer: its parameter groups have no lrs")
-        for name in ("lr", "weight_decay", "maximize"):
-            if any(name not in group for group in groups):
-                raise ValueError(f"the state dict is not whole: a parameter group has no {name}")
-        for name in self._base.options:
-            if any(name not in group for group in groups):
+        if any(group.get(NUMBERS) is None for group in groups):
+            raise ValueError("the state dict was made by another optimizer: its groups have no numbers of Samuel's")
+        saved = groups[0][NUMBERS] if groups else None
+        if saved is None:
+            return
+        own = {"base": self.base, "average": self._rule.average}
+        for name, value in own.items():
+            if saved[name] != value:
+                raise ValueError(f"the state dict was made with {name}={saved[name]!r}, and this is {name}={value!r}")
+        if saved["steps"] != self.steps:
+            raise ValueError(
+                f"the state dict was made with steps={saved['steps']}, and this is steps={self.steps}; make the "
+                f"optimizer with steps={saved['steps']}, load, and then `extend` it if the run is to be longer"
+            )
+        theirs = saved["search"]
+        for name, value in asdict(self._rule.search).items():
+            value = list(value) if name == "learning_rates" else value
+            same = list(theirs[name]) if name == "learning_rates" else theirs[name]
+            if same != value:
+                raise ValueError(f"the state dict was made with {name}={same} in its search, and this is {value}")
+        for group, mine in zip(groups, self.param_groups, strict=False):
+            for name in ("lr", "weight_decay", "maximize", "role", *self._base.options):
+                if name not in group:
+                    raise ValueError(f"the state dict is not whole: a parameter group has no {name}")
+            if group["role"] != mine["role"]:
                 raise ValueError(
-                    f"the state dict was made with another base: its parameter groups have no {name}, an option of "
-                    f"{self._base.make.__name__}"
+                    f"the state dict has a group of role {group['role']!r} where this optimizer has {mine['role']!r}: "
+                    "give the parameters in the same form as then, or the roles by group"
                 )
         ours = [p for group in self.param_groups for p in group["params"]]
-        theirs = [(place, group) for group in groups for place in group["params"]]
-        if len(ours) != len(theirs):
-            return  # torch says it
-        for (place, group), p in zip(theirs, ours, strict=True):
-            self._base.refuse_split({**group, "params": [p]})
-            entries = state_dict["state"].get(place, {})
-            if not entries:
-                continue
-            plan = self._plan(group["lrs"])
-            if isinstance(plan, Panel):
-                experts.refuse_entries(entries, p, plan, self._base, len(self._buffers()))
-            else:
-                refuse_entries(entries, p, plan, self._base)
-        if self._feedback == "linear":
-            self._refuse_buffers(state_dict["state"])
+        theirs = [place for group in groups for place in group["params"]]
+        for place, p in zip(theirs, ours, strict=False):
+            self._refuse_entries(self._names[p], p, state_dict["state"].get(place, {}))
 
-    def _refuse_buffers(self, state: dict[Any, dict[str, Any]]) -> None:
-        """An error unless the averages of buffers in a state are those of ours."""
-        averages = any(AVERAGE in entries for entries in state.values())
-        ours = averaged_buffers(self._buffers()) if averages else {}
-        each = [entry for entries in state.values() for entry in entries.items()]
-        theirs = {name: value for name, value in each if name.startswith(f"{BUFFER}:")}
-        if theirs.keys() != ours.keys():
-            raise ValueError(
-                f"the state dict was made with averages of {len(theirs)} buffers, and there are {len(ours)} to average "
-                "now; give the same buffers= as then"
-            )
-        for name, value in theirs.items():
-            if value.shape != ours[name].shape:
+    def _refuse_entries(self, name: str, p: Tensor, entries: dict[str, Any]) -> None:
+        if not entries:
+            return
+        needed = [STEP, SUM, *self._base.vectors(self._role_of[p])]
+        needed += [AVERAGE] * self._rule.average
+        for key in needed:
+            if key not in entries:
+                raise ValueError(f"the state dict is not whole: the state of {name!r} has no {key!r}")
+        for key, value in entries.items():
+            if isinstance(value, Tensor) and not key.startswith("base:") and key != STEP and value.shape != p.shape:
                 raise ValueError(
-                    f"the state dict has {name!r} of shape {tuple(value.shape)}, and the buffer has "
-                    f"{tuple(ours[name].shape)}"
+                    f"the state dict has {key!r} of shape {tuple(value.shape)} for {name!r} of shape {tuple(p.shape)}"
+                )
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._engine.store(self.state)
+        own = {
+            name: value for name, value in self.__dict__.items() if name not in ("_engine", "_zero_grad_profile_name")
+        }
+        own = {name: value for name, value in own.items() if "hook" not in name}
+        numbers = self._engine.numbers
+        return {**super().__getstate__(), **own, "_numbers_kept": numbers}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        numbers = state.pop("_numbers_kept", None) if "_numbers_kept" in state else None
+        super().__setstate__(state)
+        if "_rule" in state:
+            self._engine = Engine(self._rule, self._base, self._state_dtype, self._orthogonalise)
+            self._engine.numbers = numbers
+
+    # Refusing and warning
+
+    def _check(self, options: Mapping[str, Any], waiting: bool = True) -> None:
+        """Refuse impossible options; those that a device has only if we may wait for it."""
+        for name in ("lr", "weight_decay"):
+            value = options[name]
+            if isinstance(value, Tensor):
+                if not waiting:
+                    continue
+                if value.numel() != 1:
+                    raise ValueError(f"{name} must be one number, got a tensor of shape {tuple(value.shape)}")
+                value = float(value.detach())
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            least = 0 if waiting else -1e-12  # where a scheduler may end that was to end at 0
+            if not number or not least <= float(value) < float("inf"):
+                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+        if not isinstance(options["maximize"], bool):
+            raise ValueError(f"maximize must be True or False, got {options['maximize']!r}")
+        if waiting or isinstance(self._base, Named):
+            self._base.check(dict(options))
+
+    def _warn_once(self, what: str, text: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            warnings.warn(text, stacklevel=4)
+
+    def _warn_of_guesses(self) -> None:
+        text = rules.guess_warning(self.roles) if isinstance(self._base, Named) and self._base.searches == 2 else ""
+        if text:
+            self._warn_once("guesses", text)
+
+    def _warn_of_small(self, lr: Any) -> None:
+        if not isinstance(lr, Tensor) and 0 < lr <= SMALL_LR:
+            self._warn_once(
+                "small",
+                f"lr={lr:g} multiplies the learning rate that Samuel finds, which is then {lr:g} of what it should be; "
+                "leave lr out, and let schedulers move around 1",
+            )
+
+    def _watch_schedule(self) -> None:
+        """Warn of multipliers that cannot be meant, and of a run that is longer than told; nothing waits."""
+        self._calls += 1
+        lrs = [group["lr"] for group in self.param_groups if not isinstance(group["lr"], Tensor)]
+        lr = max((lr for lr in lrs if not is_stopped(lr)), default=None)
+        if lr is not None:
+            self._highest = max(self._highest, lr)
+            if self._calls == EARLY:
+                self._warn_of_small(self._highest)
+            if self.steps is not None and lr < 0.5 * self._highest:
+                self._warn_once(
+                    "falling",
+                    f"rates fall twice: Samuel(steps={self.steps}) lets them fall to 0, and so does the schedule of lr "
+                    f"(now {lr:g}, before {self._highest:g}); leave the scheduler out, or steps",
+                )
+        if self.steps is not None and self._calls > self.steps and "overrun" not in self._warned:
+            self._calls = int(self._numbers().round)  # without those that were left out
+            if self._calls > self.steps:
+                self._warn_once(
+                    "overrun",
+                    f"the run was told steps={self.steps} and goes on: the last learning rate is kept; give "
+                    "optimizer.extend(steps) for a longer run",
                 )
 
 
-def _untensored(value: Any) -> Any:
-    """The number in a tensor of no dimension, a whole one as such; anything else as it is."""
-    if not isinstance(value, Tensor) or value.ndim > 0 or value.is_complex():
-        return value
-    number = value.item()
-    return int(number) if float(number).is_integer() and not isinstance(number, bool) else number
+def _as_groups(params: Any) -> list[dict[str, Any]]:
+    """Parameters in any form as parameter groups."""
+    if isinstance(params, nn.Module):
+        return [{"params": list(params.named_parameters())}]
+    if isinstance(params, Tensor):
+        raise TypeError(
+            "params argument given to the optimizer should be a module or an iterable of Tensors or dicts, but got "
+            f"{params.type()}"
+        )
+    entries = list(params)
+    if not entries:
+        raise ValueError("optimizer got an empty parameter list")
+    if isinstance(entries[0], dict):
+        return [dict(entry) for entry in entries]
+    return [{"params": entries}]
 
 
-def _refuse_given(options: dict[str, Any], where: str, feedback: str) -> None:
-    """An error for an option that was given and means nothing here."""
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(f"{name} is for {where}, got {name}={value!r} with feedback={feedback!r}; leave it out")
+def _named(numbers: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The numbers of the rule by name."""
+    for name, value in zip(numbers._fields, numbers, strict=True):
+        if isinstance(value, tuple):
+            yield from _named(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
-def _check_options(options: dict[str, Any], waiting: bool = True) -> None:
-    """Refuse impossible options; those that a device has only if we may wait for it."""
-    for name in ("lr", "weight_decay"):
-        value = options[name]
-        if isinstance(value, Tensor) and not waiting and value.device.type != "cpu":
-            continue
-        if isinstance(value, Tensor):
-            if value.numel() != 1:
-                raise ValueError(f"{name} must be one number, got a tensor of shape {tuple(value.shape)}")
-            value = float(value.detach())
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        least = 0 if waiting else -NEGLIGIBLE  # where a scheduler may end that was to end at 0
-        if not number or not least <= float(value) < float("inf"):
-            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
-    if not isinstance(options["maximize"], bool):
-        raise ValueError(f"maximize must be True or False, got {options['maximize']!r}")
+def _renamed(like: Any, named: Mapping[str, Any], device: torch.device, prefix: str = "") -> Any:
+    """The numbers that have these names, in the structure of others."""
+    return type(like)(
+        *(
+            _renamed(value, named, device, f"{prefix}{name}.")
+            if isinstance(value, tuple)
+            else named[f"{prefix}{name}"].detach().to(device, copy=True)
+            for name, value in zip(like._fields, like, strict=True)
+        )
+    )
 
 
-def _cloned(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, Tensor) else value
-
-
-def _checked_dtype(dtype: Any) -> torch.dtype | None:
-    if dtype in (None, torch.bfloat16, torch.float32, torch.float64):
-        return dtype
-    raise ValueError(f"anchor_dtype must be torch.bfloat16, or a wider floating-point dtype, got {dtype!r}")
+def _placed(value: Any, device: torch.device) -> Any:
+    return value.detach().to(device, copy=True) if isinstance(value, Tensor) else value

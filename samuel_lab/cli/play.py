@@ -29,7 +29,7 @@ from samuel_lab.cli.shared import (
     writable,
 )
 from samuel_lab.play import arenas
-from samuel_lab.play.arenas import DEFAULT_STREAMS, ONE_DIMENSION, STREAMS
+from samuel_lab.play.arenas import ALL, DEFAULT_STREAMS, ONE_DIMENSION, STREAMS
 from samuel_lab.play.cast import LEARNERS
 from samuel_lab.play.contest import run
 from samuel_lab.play.plan import BACKENDS, FEWEST_ROUNDS, MOST_DIM, MOST_ROUNDS, Plan
@@ -69,7 +69,7 @@ def play_command(
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All methods on all streams, where none are named.")
+        bool, typer.Option("--all", help="All methods on all streams but those of Table 1, where none are named.")
     ] = False,
     rounds: Annotated[
         int | None,
@@ -178,13 +178,14 @@ def play_command(
     - `samuel play --stream drift --dim 20 --rounds 8192`
     - `samuel play --method samuel --method saol --seeds 5 --out mine.html`
     - `samuel play --csv electricity.csv.xz --target class --task classification`
+    - `samuel play --stream table1-changes --stream table1-storms --stream table1-sparse --rounds 8192 --seeds 3`
     - `samuel play --all --seeds 5 --rounds 8192 --json > rivals.json`
     """
     options: dict[str, Any] = {"seed": seed, "seeds": seeds, "backend": backend}
     options |= {} if dim is None else {"dim": dim}
     streams = distinct(stream)
     if everything:
-        streams = streams or (() if csv or river else tuple(STREAMS))
+        streams = streams or (() if csv or river else ALL)
     elif not streams and not csv and not river:
         streams = DEFAULT_STREAMS
     if dim is not None and streams and all(name in ONE_DIMENSION for name in streams):
@@ -330,12 +331,17 @@ def _as_options(message: str) -> str:
 
 
 def _print_tables(report: Report) -> None:
+    from samuel_lab.play.bounds_page import bounds_tables
+
     console = Console(highlight=False)
     if not console.is_terminal:  # unlimited width in a file
         console = Console(highlight=False, width=max(console.width, WIDE))
     for contest in report.contests:
         console.print(_table(contest))
         console.print()
+        for titled in bounds_tables(contest):
+            console.print(results_on_terminal(f"{contest.label}: {titled.title}", titled.table))
+            console.print()
     console.print(
         "Rate: the best of a list in hindsight; at middle rate: the loss at the middle of the list. Worst: "
         "the largest regret over intervals of that many rounds. Exponent: the power of the length with which it grows. "

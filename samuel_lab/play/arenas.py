@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +21,8 @@ from samuel.online.streams import (
     Storms,
 )
 from samuel.online.streams.encode import Encoded, Missing, Task
+from samuel_lab.play.bounds import ROWS, Comparison
+from samuel_lab.play.streams import OneLoud, Ripples
 
 if TYPE_CHECKING:
     from samuel_lab.play.plan import Plan
@@ -47,6 +50,7 @@ class Arena:
         changes: the rounds in which the stream changes, round 0 first; () if unknown.
         seeded: whether the stream depends on the seed.
         grows: whether the contest is repeated for several lengths of the run.
+        comparison: which bounds the stream sets apart, for those of the paper's Table 1.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Arena:
     changes: tuple[int, ...] = ()
     seeded: bool = True
     grows: bool = False
+    comparison: Comparison | None = None
 
 
 @dataclass(frozen=True)
@@ -377,6 +382,78 @@ def _storms(plan: Plan) -> Arena:
     )
 
 
+def _part(plan: Plan, thousandths: int) -> int:
+    """A part of a run. Of 8192 rounds they are 532, 1040 and 1499: no block of a geometric cover starts with them."""
+    return max(8, plan.rounds * thousandths // 1000)
+
+
+def _table1_changes(plan: Plan) -> Arena:
+    length = _part(plan, 65)
+    return _compared(
+        plan,
+        "table1-changes",
+        "Table 1: changes",
+        "Gradients of norm 1, each coordinate with a preferred sign that it takes 9 times in 10; all of them are drawn "
+        "anew after about every 15th of the run. Decisions lie in a ball of radius 1. It sets √T apart from √|I|: all "
+        "gradients have the same norm, so the bounds of the later rows agree with √|I|, and after a change late in the "
+        "run a bound of √T allows for many more rounds of the old ways than √|I| does.",
+        Ball(1.0),
+        lambda seed: Storms(plan.dim, length, length, scale=1.0, preference=0.8, seed=seed),
+        Comparison((("stretch", length),), 1.0, ("horizon",), ("length", "norms", "squares", "coordinates", "matrix")),
+    )
+
+
+def _table1_storms(plan: Plan) -> Arena:
+    calm, storm = _part(plan, 183), _part(plan, 65)
+    return _compared(
+        plan,
+        "table1-storms",
+        "Table 1: calm and storms",
+        "Gradients of norm 0.1 for three quarters of the time and of norm 1 for the rest, four turns of both. A pull "
+        "that lasts for a stretch lies under a ripple that turns round after every round: to answer it is to lose, and "
+        "only experts with a long memory do not. Decisions lie in a ball of radius 1. It sets √|I| apart from √Σ|g|²: "
+        "in the calm the first is ten times the second, and weights whose steps are made for gradients of norm 1 "
+        "hardly move there.",
+        Ball(1.0),
+        lambda seed: Ripples(max(2, plan.dim), calm, storm, seed=seed),
+        Comparison((("calm", calm), ("storm", storm)), 1.0, ("length",), ("squares", "coordinates", "matrix")),
+    )
+
+
+def _table1_sparse(plan: Plan) -> Arena:
+    dim, period = 2 * plan.dim, _part(plan, 127)
+    # In a period all quiet coordinates together pull about sqrt(2 dim) times as much as the loud one does by chance.
+    example = OneLoud(dim, period, quiet=math.sqrt(2 / (dim * period)))
+    return _compared(
+        plan,
+        "table1-sparse",
+        "Table 1: sparse and badly scaled",
+        "One loud coordinate of random signs, and quiet ones that are there one time in ten and always pull the same "
+        "way, until their signs are drawn anew after about every eighth of the run. Decisions lie in a box from −1 to "
+        "1. It sets D₂ √Σ|g|² apart from Σᵢ Dᵢ |gᵢ|₂: on a box in d dimensions D₂ is √d Dᵢ, while the sum over the "
+        "coordinates is not much more than the loud one's part.",
+        Box(-1.0, 1.0),
+        lambda seed: replace(example, seed=seed),
+        Comparison((("stretch", period),), example.longest, ("squares",), ("coordinates",)),
+    )
+
+
+def _compared(
+    plan: Plan,
+    name: str,
+    label: str,
+    about: str,
+    domain: Domain,
+    stream: Callable[[int], Stream],
+    comparison: Comparison,
+) -> Arena:
+    """An arena of Table 1, where its rows play; full matrices on balls only, where their projections are cheap."""
+    learners = tuple(row for row in ROWS if isinstance(domain, Ball) or row != "samuel-full-matrix")
+    starts = tuple(part.first for part in comparison.stretches(plan.rounds))
+    steady = comparison.turn[0][1]
+    return Arena(name, label, about, domain, plan.rounds, steady, learners, stream, starts, comparison=comparison)
+
+
 STREAMS: dict[str, Callable[[Plan], Arena]] = {
     "two-valleys": _two_valleys,
     "drift": _regression("abrupt"),
@@ -391,8 +468,17 @@ STREAMS: dict[str, Callable[[Plan], Arena]] = {
     "quantile": _quantile,
     "adversary": _adversary,
     "storms": _storms,
+    "table1-changes": _table1_changes,
+    "table1-storms": _table1_storms,
+    "table1-sparse": _table1_sparse,
 }
 """Arenas by name, as functions of a plan."""
+
+
+TABLE1 = tuple(name for name in STREAMS if name.startswith("table1-"))
+"""The streams of the paper's Table 1, made to set its rows apart."""
+ALL = tuple(name for name in STREAMS if name not in TABLE1)
+"""What `samuel play --all` plays."""
 
 
 def arenas(plan: Plan) -> tuple[Arena, ...]:

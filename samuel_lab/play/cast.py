@@ -30,6 +30,7 @@ from samuel.online import (
     ParameterFree,
     RMSprop,
     Samuel,
+    ScaleFreeOGD,
     Single,
     Sword,
 )
@@ -269,6 +270,13 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL over Adagrad with the full matrix.",
             "samuel",
             _as_it_comes(Samuel, base=AdagradFull()),
+        ),
+        Contestant(
+            "samuel-descent",
+            "SAMUEL (descent)",
+            "SAMUEL over gradient descent with steps over the root of all squared gradients so far.",
+            "samuel",
+            _as_it_comes(Samuel, base=ScaleFreeOGD()),
         ),
         Contestant(
             "samuel-ogd",

@@ -22,6 +22,7 @@ from samuel.online.regret import Hindsight, RegretMap, hindsight, regret_map
 from samuel.online.streams import SideBySide
 from samuel_lab.play import workers
 from samuel_lab.play.arenas import Arena, arenas
+from samuel_lab.play.bounds import ROWS, Field
 from samuel_lab.play.cast import LEARNERS, Contestant, sweep
 from samuel_lab.play.measuring import (
     STRETCHES,
@@ -36,12 +37,12 @@ from samuel_lab.play.measuring import (
     optimum,
     state_bytes,
     stretch_edges,
-    thinned,
     weights_by_age,
     weights_of,
 )
 from samuel_lab.play.plan import Plan
 from samuel_lab.play.records import Chain, Contest, Growth, Report, Result, WorstInterval
+from samuel_lab.tables import thinned
 
 POINTS, FEW_POINTS = 1000, 128
 """Maximum number of points per curve; fewer with many curves."""
@@ -127,6 +128,8 @@ class _Setting(NamedTuple):
     best: tuple[Hindsight, ...]
     at: np.ndarray
     optimum: np.ndarray | None
+    field: Field | None
+    """For a stream of Table 1: its intervals and their yardsticks."""
 
     @property
     def streams(self) -> int | None:
@@ -150,6 +153,7 @@ def _contest(plan: Plan, arena: Arena, step: Callable[[str], None]) -> Contest:
         tuple(hindsight(part, arena.domain, rounds, longest=LONGEST if long else None) for part in parts),
         thinned(rounds, POINTS if len(cast) <= MANY else FEW_POINTS),
         optimum(parts[0], arena.domain, changes) if changes else None,
+        _field(arena, stream),
     )
     best, best_cumulative = (None, None) if long else _best_fixed(setting)
     results, chain = [], None
@@ -180,7 +184,16 @@ def _contest(plan: Plan, arena: Arena, step: Callable[[str], None]) -> Contest:
         optimum=setting.optimum[setting.at, 0] if setting.optimum is not None and dim == 1 else None,
         chain=chain,
         growth=growth,
+        comparison=arena.comparison,
+        groups=setting.field.groups if setting.field else (),
     )
+
+
+def _field(arena: Arena, stream: Stream) -> Field | None:
+    if arena.comparison is None:
+        return None
+    (gradients,) = stream.data(0, arena.rounds)
+    return Field(arena.comparison, arena.domain, gradients.reshape(arena.rounds, -1, stream.dim))
 
 
 def _best_fixed(setting: _Setting) -> tuple[float, np.ndarray]:
@@ -227,6 +240,7 @@ def _result(setting: _Setting, contestant: Contestant, wants_chain: bool) -> tup
         path=_path(setting, first),
         map=as_map(len(first), regrets.lengths, regrets.firsts, regrets.regret),
         weights=weights,
+        measured=setting.field.measure(losses.reshape(len(losses), -1)) if setting.field else (),
     )
     proved = wants_chain and contestant.family == "samuel" and certificate_of(first, 0, len(first) - 1) is not None
     return result, chain_of(contestant.name, contestant.label, first, regrets) if proved else None
@@ -255,9 +269,12 @@ def _tune(setting: _Setting, contestant: Contestant) -> tuple[tuple[float, float
 def _play(setting: _Setting, contestant: Contestant, rate: float | None) -> _Played:
     """The trace of a run of all seeds."""
     arena, stream = setting.arena, setting.stream
+    options: dict[str, Any] = {"streams": setting.streams}
+    if arena.comparison is not None and contestant.name in ROWS and ROWS[contestant.name].given:
+        options["gradient_bound"] = arena.comparison.gradient_bound
 
     def fresh() -> Learner:
-        return contestant.make(stream.dim, arena.domain, rate, streams=setting.streams)
+        return contestant.make(stream.dim, arena.domain, rate, **options)
 
     learner = fresh()
     record = _record(learner, arena.rounds)

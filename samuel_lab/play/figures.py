@@ -7,6 +7,7 @@ learners, violet for fixed experts, pink and olive for the rivals, orange for SA
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from samuel_lab.drawing import (
     the_rest,
     zoom,
 )
+from samuel_lab.play import bounds_page
 from samuel_lab.play.cast import FAMILIES, RATES
 from samuel_lab.play.measuring import STRETCHES
 from samuel_lab.play.records import Chain, Contest, Growth, Map, Result, Weights
@@ -63,6 +65,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "parameter-free": {"color": "#b89b00", "dash": "dot", "width": 2},
     "samuel": {"color": "#d55e00", "dash": "solid", "width": 3},
     "samuel-full-matrix": {"color": "#d55e00", "dash": "dashdot", "width": 3},
+    "samuel-descent": {"color": "#d55e00", "dash": "longdash", "width": 2},
     "samuel-ogd": {"color": "#d55e00", "dash": "dash", "width": 3},
     "samuel-ogd-equal": {"color": "#d55e00", "dash": "dot", "width": 2},
     "samuel-cold": {"color": "#e69f00", "dash": "dash", "width": 2},
@@ -81,6 +84,7 @@ def drawings(contest: Contest) -> list[Drawing]:
     if contest.growth is not None:
         drawn.append(growth(contest, contest.growth))
     drawn.append(regret_by_length(contest))
+    drawn += bounds_page.drawings(contest, partial(_line, contest))
     drawn += maps(contest)
     if contest.chain is not None:
         drawn.append(certificates(contest, contest.chain))

@@ -50,15 +50,6 @@ class Tiled(Stream):
         return tuple(np.concatenate([array] * self._times, axis=1) for array in arrays)
 
 
-def thinned(rounds: int, most: int) -> np.ndarray:
-    """At most `most` rounds, evenly spaced, including the first and the last.
-
-    >>> thinned(10, most=4)
-    array([0, 3, 6, 9])
-    """
-    return np.unique(np.linspace(0, rounds - 1, min(rounds, most)).round().astype(int))
-
-
 def averaged(values: np.ndarray, stretches: int) -> np.ndarray:
     """Means over sections of the first axis, of nearly equal length.
 

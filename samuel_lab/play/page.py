@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from samuel_lab import drawing
 from samuel_lab.drawing import Choice, Drawing, save
+from samuel_lab.play.bounds_page import bounds_findings, bounds_tables
 from samuel_lab.play.cast import FAMILIES, LARGE_RATES, LEARNERS, RATES, SMALL_RATES
 from samuel_lab.play.figures import drawings, shown
 from samuel_lab.play.records import Contest, Report, Result
-from samuel_lab.tables import Cell, Table, number
+from samuel_lab.tables import Cell, Table, Titled, column, number
 
 __all__ = ["Section", "certificates_table", "findings", "growth_table", "render", "results_table", "save", "section"]
 
@@ -22,8 +23,7 @@ class Section:
     contest: Contest
     table: Table
     findings: tuple[str, ...]
-    certificates: Table | None
-    growth: Table | None
+    tables: tuple[Titled, ...]
     lines: tuple[Choice, ...]
     drawings: tuple[Drawing, ...]
 
@@ -49,8 +49,7 @@ def section(contest: Contest) -> Section:
         contest,
         results_table(contest),
         findings(contest),
-        certificates_table(contest),
-        growth_table(contest),
+        tuple(_tables(contest)),
         tuple(
             Choice(r.learner, r.label, FAMILIES[r.family], r.learner in first)  # pyright: ignore[reportArgumentType]
             for r in contest.results
@@ -59,17 +58,34 @@ def section(contest: Contest) -> Section:
     )
 
 
+def _tables(contest: Contest) -> list[Titled]:
+    """The tables below the results: certificates, runs of several lengths, and the bounds of Table 1."""
+    found = []
+    certificates, growth = certificates_table(contest), growth_table(contest)
+    if certificates is not None:
+        note = (
+            "The certificate is a bound on the regret of that interval, computed from the run alone, without knowing "
+            "the losses beyond their gradients"
+        )
+        seeds = f"; the first of {contest.seeds} seeds" if contest.seeds > 1 else ""
+        found.append(Titled("what is proved about the worst intervals", certificates, f"{note}{seeds}."))
+    if growth is not None:
+        note = f"Rates are those chosen for {contest.rounds} rounds. Best of each column in bold."
+        found.append(Titled("total loss of runs of several lengths", growth, note))
+    return found + bounds_tables(contest)
+
+
 def results_table(contest: Contest) -> Table:
     """Total loss, worst regret and its growth, and cost of a round of every learner."""
     results, lengths = contest.results, contest.lengths
     tuned = any(result.tried for result in results)
     columns = [
         [Cell("none" if r.rate is None else f"{r.rate:g}", hint=_edge(r)) for r in results],
-        _column(results, lambda r: r.total, spread=lambda r: r.spread if contest.seeds > 1 else None),
-        *([_column(results, lambda r: r.middle_total, best=False)] if tuned else []),
-        *(_column(results, lambda r, n=length: r.worst_on(n).regret, _where(length)) for length in lengths),
+        column([r.total for r in results], more=[_plus_minus(r.spread) if contest.seeds > 1 else "" for r in results]),
+        *([[Cell(number(r.middle_total)) for r in results]] if tuned else []),
+        *(column([r.worst_on(n).regret for r in results], [_where(r, n) for r in results]) for n in lengths),
         [Cell("–" if r.exponent is None else f"{r.exponent:.2f}".replace("-", "−")) for r in results],
-        _column(results, lambda r: r.microseconds),
+        column([r.microseconds for r in results]),
         [Cell(_size(r.memory)) for r in results],
     ]
     rows = [(r.label, tuple(column[place] for column in columns)) for place, r in enumerate(results)]
@@ -120,7 +136,7 @@ def certificates_table(contest: Contest) -> Table | None:
         (
             result.label,
             tuple(
-                Cell(number(value), hint=_where(length)(result))
+                Cell(number(value), hint=_where(result, length))
                 for length in contest.lengths
                 for value in (_first_regret(result, length), result.worst_on(length).certificate)
             ),
@@ -174,7 +190,7 @@ def findings(contest: Contest) -> tuple[str, ...]:
         said.append(sentence + ".")
     if len(ranked) > 1:
         said += [_worst_said(contest, length) for length in contest.lengths]
-    return tuple(said)
+    return (*said, *bounds_findings(contest))
 
 
 def _worst_said(contest: Contest, length: int) -> str:
@@ -197,24 +213,8 @@ def _names(contest: Contest) -> Iterable[str]:
     return [result.learner for result in contest.results]
 
 
-def _column(
-    results: tuple[Result, ...],
-    value: Callable[[Result], float | None],
-    hint: Callable[[Result], str] = lambda result: "",
-    spread: Callable[[Result], float | None] = lambda result: None,
-    best: bool = True,
-) -> list[Cell]:
-    values = [value(result) for result in results]
-    known = [v for v in values if v is not None]
-    lowest = number(min(known)) if known and best else None
-    return [
-        Cell(number(v) + _plus_minus(spread(result)), v is not None and number(v) == lowest, hint(result))
-        for v, result in zip(values, results, strict=True)
-    ]
-
-
-def _plus_minus(spread: float | None) -> str:
-    return "" if spread is None else f" ± {number(spread, digits=2)}"
+def _plus_minus(spread: float) -> str:
+    return f" ± {number(spread, digits=2)}"
 
 
 def _edge(result: Result) -> str:
@@ -243,12 +243,9 @@ def _first_regret(result: Result, length: int) -> float:
     return result.worst_on(length).first_regret
 
 
-def _where(length: int) -> Callable[[Result], str]:
-    def hint(result: Result) -> str:
-        worst = result.worst_on(length)
-        return f"rounds {worst.first} to {worst.last}"
-
-    return hint
+def _where(result: Result, length: int) -> str:
+    worst = result.worst_on(length)
+    return f"rounds {worst.first} to {worst.last}"
 
 
 def _named(results: Iterable[Result]) -> str:

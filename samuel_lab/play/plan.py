@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from samuel.online.play import WORTH_COMPILING
-from samuel_lab.play.arenas import DEFAULT_STREAMS, ONE_DIMENSION, STREAMS, Table
+from samuel_lab.play.arenas import ALL, DEFAULT_STREAMS, ONE_DIMENSION, STREAMS, Table
 from samuel_lab.play.cast import LEARNERS
 
 FEWEST_ROUNDS, MOST_ROUNDS = 256, 65_536
@@ -71,7 +71,7 @@ class Plan:
     def command(self) -> str:
         """The command that repeats this."""
         words = ["samuel play"]
-        everything = self.streams == tuple(STREAMS) and self.learners == tuple(LEARNERS)
+        everything = self.streams == ALL and self.learners == tuple(LEARNERS)
         if everything:
             words += ["--all"]
         elif self.streams != DEFAULT_STREAMS or self.tables:

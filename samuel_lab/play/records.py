@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from samuel_lab.play.bounds import ROWS, Comparison, Group, Measured
 from samuel_lab.play.plan import Plan
 from samuel_lab.tables import plain
 
@@ -92,6 +93,7 @@ class Result:
             current segment between changes, averaged around the rounds in `Contest.path_at`. None if not recorded.
         map: regret over starts and lengths, for the first seed.
         weights: for the first seed; None for learners without weights.
+        measured: regret on the intervals that `Contest.groups` names, one for each.
     """
 
     learner: str
@@ -109,6 +111,7 @@ class Result:
     path: np.ndarray | None
     map: Map
     weights: Weights | None = None
+    measured: tuple[Measured, ...] = ()
 
     @property
     def total(self) -> float:
@@ -200,6 +203,8 @@ class Contest:
         optimum: the best fixed point of the current segment, in one dimension; None in more.
         chain: of the first SAMUEL among the learners; None if there is none.
         growth: total loss for runs of several lengths, where the stream has them.
+        comparison: which bounds the stream sets apart, if it is one of the paper's Table 1.
+        groups: of such a stream, the intervals inside its stretches.
     """
 
     stream: str
@@ -219,6 +224,8 @@ class Contest:
     optimum: np.ndarray | None
     chain: Chain | None = None
     growth: Growth | None = None
+    comparison: Comparison | None = None
+    groups: tuple[Group, ...] = ()
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -272,6 +279,7 @@ def _stream(contest: Contest) -> dict[str, Any]:
         "backend": contest.engine,
         "best_fixed_point": contest.best_fixed,
         "learners": [_learner(result) for result in contest.results],
+        **({"bounds": _bounds(contest)} if contest.groups else {}),
         "growth": None if contest.growth is None else vars(contest.growth),
     }
 
@@ -279,6 +287,7 @@ def _stream(contest: Contest) -> dict[str, Any]:
 def _learner(result: Result) -> dict[str, Any]:
     return {
         "learner": result.learner,
+        "label": result.label,
         "family": result.family,
         "rate": result.rate,
         "tried": [{"rate": rate, "total_loss": finite(total)} for rate, total in result.tried],
@@ -294,6 +303,42 @@ def _learner(result: Result) -> dict[str, Any]:
         "growth_exponent_by_seed": [plain(exponent) for exponent in result.exponents],
         "microseconds_a_round": plain(result.microseconds),
         "memory_bytes": result.memory,
+        **({"intervals": [_interval(result, part) for part in result.measured]} if result.measured else {}),
+    }
+
+
+def _bounds(contest: Contest) -> dict[str, Any]:
+    """What theory says of the learners, and what their bounds are made of."""
+    assert contest.comparison is not None
+    return {
+        "gradient_bound": plain(contest.comparison.gradient_bound),
+        "stretches": [{"kind": kind, "rounds": length} for kind, length in contest.comparison.turn],
+        "rows": {result.learner: vars(ROWS[result.learner]) for result in contest.results if result.learner in ROWS},
+        "intervals": [
+            {
+                "inside": group.kind,
+                "lengths": list(group.lengths),
+                "yardsticks": {name: [plain(value) for value in values] for name, values in group.yardsticks.items()},
+                "exponents": group.exponents,
+                "first_rounds": group.first,
+                "runs": list(group.runs),
+            }
+            for group in contest.groups
+        ],
+    }
+
+
+def _interval(result: Result, part: Measured) -> dict[str, Any]:
+    own = ROWS[result.learner].yardstick if result.learner in ROWS else None
+    return {
+        "inside": part.kind,
+        "worst_regret": [plain(value) for value in part.worst],
+        "standard_deviation": [plain(value) for value in part.deviation],
+        "exponent": part.exponent,
+        "regret_over_own_bound": None if own is None else plain(part.ratios[own]),
+        "regret_over": {name: plain(ratio) for name, ratio in part.ratios.items()},
+        "after_changes": [plain(value) for value in part.after],
+        "exponent_in_T": part.exponent_in_T,
     }
 
 

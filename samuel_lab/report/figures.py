@@ -33,7 +33,7 @@ from samuel_lab.report.gathering import Method, Study
 from samuel_lab.report.reading import Trial
 from samuel_lab.report.summary import in_order_of_merit, schedule_accuracies, window_mean
 from samuel_lab.report.sweep_figures import sweep_drawings
-from samuel_lab.tables import number
+from samuel_lab.tables import number, thinned
 
 POINTS = 400
 """The most points of a line; longer ones are thinned."""
@@ -201,7 +201,7 @@ def rates(study: Study, style: Styles, first: frozenset[str], name: str) -> Draw
 def weights(study: Study, method: Method, name: str) -> list[Drawing]:
     """Where SAMUEL's weight went, for the first seed: to which blocks and to which learning rates."""
     axis, trial = _Axis(study), method.first
-    used = _thinned(len(trial.steps))
+    used = thinned(len(trial.steps), POINTS)
     known = used[np.isfinite(trial.by_level[:, used]).all(axis=0)]
     if not len(known):
         return []
@@ -251,7 +251,7 @@ def searched(study: Study, search: Method, style: Styles, first: frozenset[str],
     axis = _Axis(study)
     figure = blank(axis.title, "test accuracy")
     trial = next(trial for trial in search.trials if trial.started)
-    used = _thinned(len(trial.steps))
+    used = thinned(len(trial.steps), POINTS)
     opacity = max(0.3, min(0.6, 12 / search.searches))
     grey = []
     for place, schedule in enumerate(trial.schedules or ()):
@@ -429,7 +429,7 @@ def _over_seeds(
             if axis.start < step <= axis.end or (step == 0 == axis.start):
                 found.setdefault(int(step), []).append(float(value))
     steps = np.array(sorted(found), dtype=np.int64)
-    steps = steps[_thinned(len(steps))]
+    steps = steps[thinned(len(steps), POINTS)]
     mean, spread = np.full(len(steps), np.nan), np.full(len(steps), np.nan)
     for place, step in enumerate(steps):
         numbers = np.array(found[int(step)])
@@ -442,11 +442,6 @@ def _over_seeds(
             spread[place] = numbers.std(ddof=1)
     low, high = mean - spread, mean + spread
     return (steps, np.exp(mean), np.exp(low), np.exp(high)) if logarithmic else (steps, mean, low, high)
-
-
-def _thinned(count: int) -> np.ndarray:
-    """At most `POINTS` places out of so many, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int)) if count else np.zeros(0, int)
 
 
 def _in_percent(figure: go.Figure) -> None:

@@ -17,16 +17,7 @@ from samuel_lab.report.gathering import Method, Study, notes, studies
 from samuel_lab.report.reading import Recorded
 from samuel_lab.report.sweep import sweep_findings
 from samuel_lab.report.table_2 import NOTE, beside_the_papers
-from samuel_lab.tables import Cell, Table
-
-
-@dataclass(frozen=True)
-class Titled:
-    """A table with its title and the words below it."""
-
-    title: str
-    table: Table
-    note: str = ""
+from samuel_lab.tables import Cell, Table, Titled
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ class Digits(Shift):
     takes_data: ClassVar[bool] = False
 
     methods: tuple[str, ...] = changed(
-        Study, "methods", ("samuel", "samuel-untold", "samuel-linear", "samuel-full", "baselines")
+        Study, "methods", ("samuel", "samuel-untold", "samuel-adam", "samuel-linear", "samuel-full", "baselines")
     )
     rounds: int = changed(Shift, "rounds", 768)
     shift: int = changed(Shift, "shift", 512)

@@ -29,7 +29,7 @@ from samuel.online import (
     ScaleFreeOGD,
     Single,
 )
-from samuel.online.conformal import Conformal, backtest, sliding_coverage
+from samuel.online.conformal import Conformal, ConformalRegressor, backtest, sliding_coverage
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -397,6 +397,110 @@ def test_bad_numbers_are_named_and_change_nothing(wrong, message):
 def test_a_backtest_names_what_does_not_fit(actual, forecasts, message):
     with pytest.raises(ValueError, match=message):
         backtest(actual, forecasts)
+
+
+# --- Around a regressor -----------------------------------------------------------------------------------
+
+
+class Doubled:
+    """A regressor that is fitted already: it predicts twice the only feature."""
+
+    def predict(self, X):
+        return 2 * np.asarray(X)[:, 0]
+
+
+class Relative:
+    """A score of MAPIE's shape: the error over the prediction."""
+
+    def __init__(self, sym):
+        self.sym = sym
+
+    def get_signed_conformity_scores(self, y, y_pred, **kwargs):
+        assert kwargs["X"].shape == (len(y), 1)
+        return (y - y_pred) / y_pred
+
+    def get_estimation_distribution(self, y_pred, conformity_scores, **kwargs):
+        return y_pred * (1 + conformity_scores)
+
+
+def rows_about(regressor, rounds=800, relative=False):
+    X = np.random.default_rng(0).uniform(1.0, 3.0, size=(rounds, 1))
+    sizes = 0.1 * np.where(np.arange(rounds) < rounds // 2, 1.0, 3.0) * (regressor.predict(X) if relative else 1.0)
+    return X, regressor.predict(X) + sizes * noise(rounds, seed=1)
+
+
+def test_intervals_around_a_regressor_are_those_around_its_predictions():
+    X, y = rows_about(Doubled())
+    model, plain = ConformalRegressor(Doubled()), Conformal()
+    for t in range(200):
+        points, intervals = model.predict_interval(X[t : t + 1])
+        assert (points.shape, intervals.shape) == ((1,), (1, 2, 1))
+        np.testing.assert_allclose(intervals.ravel(), plain.predict(points[0]), rtol=1e-12)
+        plain.update(y[t])
+        model.update(X[t : t + 1], y[t : t + 1])
+    assert model.coverage().overall == plain.coverage().overall
+
+
+@pytest.mark.parametrize("sym", [True, False], ids=["symmetric", "separate"])
+def test_intervals_by_a_score_of_the_shape_of_mapie_keep_their_coverage(sym):
+    X, y = rows_about(Doubled(), 1600, relative=True)
+    model, hits, widths = ConformalRegressor(Doubled(), score=Relative(sym)), [], []
+    for t in range(1600):
+        points, intervals = model.predict_interval(X[t : t + 1])
+        low, high = intervals.ravel()
+        hits.append(low <= y[t] <= high)
+        widths.append((high - low) / points[0])
+        model.update(X[t : t + 1], y[t : t + 1])
+    assert np.mean(hits) == pytest.approx(0.9, abs=0.03)
+    assert np.mean(widths[1000:]) > 2 * np.mean(widths[100:700])
+
+
+def test_intervals_by_the_scores_of_mapie_itself():
+    scores = pytest.importorskip("mapie.conformity_scores", reason="MAPIE is not installed")
+    X, y = rows_about(Doubled(), relative=True)
+    for theirs, ours in ((scores.AbsoluteConformityScore(), None), (scores.GammaConformityScore(), Relative(False))):
+        models = [ConformalRegressor(Doubled(), score=score) for score in (theirs, ours)]
+        for model in models:
+            model.update(X[:400], y[:400])
+        intervals = [model.predict_interval(X[400:])[1] for model in models]
+        np.testing.assert_allclose(*intervals)
+
+
+def test_many_rows_at_once_are_learnt_one_after_the_other():
+    X, y = rows_about(Doubled(), 300)
+    y[::7] = np.nan  # some targets are missing
+    at_once, singly = ConformalRegressor(Doubled()), ConformalRegressor(Doubled())
+    at_once.update(X, y)
+    for t in range(300):
+        singly.update(X[t : t + 1], y[t : t + 1])
+    np.testing.assert_array_equal(at_once.predict_interval(X)[1], singly.predict_interval(X)[1])
+
+
+class Squares:
+    def predict(self, X):
+        return np.asarray(X) ** 2
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: ConformalRegressor(3.0), r"regressor must have a method predict\(X\), got 3.0"),
+        (lambda: ConformalRegressor(Doubled(), score="absolute"), "score must have get_signed_conformity_scores"),
+        (lambda: ConformalRegressor(Doubled(), coverage=90), "coverage must lie between 0 and 1, .* got 90"),
+        (
+            lambda: ConformalRegressor(Squares()).predict_interval(np.ones((3, 2))),
+            r"one number a row.* got \(3, 2\)",
+        ),
+        (lambda: ConformalRegressor(Doubled()).update(np.ones((3, 1)), [1.0]), "one target for each of 3 rows"),
+        (
+            lambda: ConformalRegressor(Doubled()).update(np.ones((3, 1)), [1.0, np.inf, 1.0]),
+            "got inf for row 1",
+        ),
+    ],
+)
+def test_a_regressor_a_score_or_rows_that_do_not_fit_are_named(act, message):
+    with pytest.raises(ValueError, match=message):
+        act()
 
 
 # --- The example ------------------------------------------------------------------------------------------

@@ -2,32 +2,20 @@
 
 import functools
 import itertools
+import warnings
 
 import torch
 
-from samuel.torch import Anytime, Samuel, Watched
+from samuel.torch import Samuel
 
-NAMED = ("adam", "adagrad", "momentum", "sgd", "muon")
-
-WATCHED = Watched(shortest=16, short=3)
-LEVELS = Anytime(shortest=4, levels=3)
-RULES = {
-    "samuel": {"alarm": 2.0},
-    "horizon": {"alarm": 2.0, "horizon": 50},
-    "slots": {"rule": "Kr", "cover": WATCHED, "horizon": 50, "base_state": "slots"},
-    "R": {"rule": "R", "horizon": 50},
-    "K": {"rule": "K", "cover": WATCHED, "horizon": 50},
-    "Kr": {"rule": "Kr", "cover": WATCHED, "horizon": 50},
-    "levels": {"rule": "levels", "cover": LEVELS},
-    "theorem": {"rule": "theorem", "cover": LEVELS},
-    "inherit": {"rule": "theorem", "cover": LEVELS, "newborns": "inherit"},
-}
-"""Options under which blocks end every few steps, or the run restarts, by what is special about them."""
+BASES = ("muon", "adam", "sgd")
+OPTIONS = {"untold": {}, "told": {"steps": 100}, "averaged": {"steps": 100, "average": True, "weight_decay": 0.1}}
+"""Options that change what is kept, by what is special about them."""
 
 CONFIGURATIONS = {
-    f"{base}-{rule}": {"base": base, **options} for base, (rule, options) in itertools.product(NAMED, RULES.items())
+    f"{base}-{name}": {"base": base, **options} for base, (name, options) in itertools.product(BASES, OPTIONS.items())
 }
-"""Every named base under every rule."""
+"""Every named base with all options."""
 
 CLASSES = {
     name: getattr(torch.optim, name)
@@ -42,10 +30,8 @@ CLASSES = {
 VARIANTS = {
     "AMSGrad": functools.partial(torch.optim.Adam, amsgrad=True),
     "Nesterov": functools.partial(torch.optim.SGD, momentum=0.9, nesterov=True),
-    "dampened": functools.partial(torch.optim.SGD, momentum=0.9, dampening=0.5),
     "centered": functools.partial(torch.optim.RMSprop, momentum=0.5, centered=True),
     "accumulated": functools.partial(torch.optim.Adagrad, initial_accumulator_value=0.1),
-    "decaying": functools.partial(torch.optim.Adagrad, lr_decay=0.01),
     "coupled": functools.partial(torch.optim.SGD, weight_decay=0.1),
 }
 """Options that give them another state or another way to begin."""
@@ -58,6 +44,13 @@ def parameters(shapes=SHAPES, dtype=torch.float32, seed=0):
     generator = torch.Generator().manual_seed(seed)
     numbers = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
     return [torch.nn.Parameter(tensor.to(dtype)) for tensor in numbers]
+
+
+def samuel(params, *args, **options):
+    """The optimizer of parameters without names, whose roles are guesses."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the roles of")
+        return Samuel(params, *args, **options)
 
 
 def gradients(params, step, noise=0.3, period=40):
@@ -81,13 +74,28 @@ def train(optimizer, params, steps):
 
 def feed(optimizers, steps, gradients=gradients):
     """Step several optimizers on the gradients of the first one's parameters."""
-    each = [[p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers]
+    each = [all_parameters(optimizer) for optimizer in optimizers]
     for step in steps:
         found = gradients(each[0], step)
         for optimizer, params in zip(optimizers, each, strict=True):
             for p, gradient in zip(params, found, strict=True):
                 p.grad = gradient.to(p.dtype).clone()
             optimizer.step()
+
+
+def all_parameters(optimizer):
+    """The parameters of all groups."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def rates(optimizer):
+    """The learning rates in use, of each group."""
+    return [float(group["effective_lr"]) for group in optimizer.param_groups]
+
+
+def rounds(optimizer):
+    """How many steps there were, by the clock of the rule."""
+    return int(optimizer._numbers().round)
 
 
 def values(params):
@@ -97,14 +105,14 @@ def values(params):
 
 def snapshot(optimizer):
     """Copies of everything that a step may change, parameters included."""
-    found = {}
+    saved = optimizer.state_dict()
+    found = {f"number {name}": value for name, value in saved["param_groups"][0]["samuel"].get("rule", {}).items()}
     for i, group in enumerate(optimizer.param_groups):
         found |= {f"group {i}: {name}": value for name, value in group.items() if name != "params"}
         for j, p in enumerate(group["params"]):
-            found[f"parameter {i}.{j}"] = p.detach().clone()
-            for name, value in optimizer.state.get(p, {}).items():
-                found[f"state {i}.{j}: {name}"] = value.clone() if isinstance(value, torch.Tensor) else value
-    return found
+            found[f"parameter {i}.{j}"] = p
+            found |= {f"state {i}.{j}: {name}": value for name, value in optimizer.state.get(p, {}).items()}
+    return {name: value.detach().clone() if isinstance(value, torch.Tensor) else value for name, value in found.items()}
 
 
 def assert_same_snapshot(one, other):
@@ -128,5 +136,6 @@ def assert_close(ones, others, atol=1e-5):
 
 
 def one_rate(params, base, rate=0.05, **options):
-    """With one rate that never falls, and no restart, the optimizer must be its base with that rate."""
-    return Samuel(params, base, lrs=(rate,), **{"decay": "none", "alarm": 0, **options})
+    """With one rate that does not fall before a far end, and no restart, the optimizer must be its base."""
+    usual = {"on_shift": "ignore", "weight_decay": 0.0, "steps": 10**9}
+    return samuel(params, base, learning_rates=(rate,), **{**usual, **options})

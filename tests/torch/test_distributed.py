@@ -16,7 +16,6 @@ from filelock import FileLock
 from tests.torch.workers import ranks
 from tests.torch.workers.ranks import (
     CLIP,
-    EXPERT_RUNS,
     FLIP,
     FORMS,
     LONG_RUNS,
@@ -106,10 +105,10 @@ def short_on_one_process(name):
     return Training(SHORT_RUNS[name], flip=SHORT_FLIP).run(0, SHORT).facts()
 
 
-def assert_same_decisions(found):
+def assert_same_steps(found):
     """To the bit: otherwise replicas would drift apart, and shards no longer be of one network."""
     first, second = found
-    for what in ("parameters", "weights", "rates", "shifted", "decision", "tests"):
+    for what in ("parameters", "weights", "rates", "shifted", "averaged", "tests"):
         assert first[what] == second[what], what
 
 
@@ -117,7 +116,7 @@ def assert_close(found, expected, bound, since=0):
     """The same parameters and weights in the end, and the same rates and restarts on the way."""
     for one, other in zip(found["parameters"], expected["parameters"], strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=bound)
-    for one, other in zip(found["decision"], expected["decision"], strict=True):
+    for one, other in zip(found["averaged"], expected["averaged"], strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=bound)
     for one, other in zip(found["weights"], expected["weights"], strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=bound)
@@ -127,7 +126,7 @@ def assert_close(found, expected, bound, since=0):
 
 def assert_goes_on(found, unbroken):
     """The rest of a run, to the bit: also all that this process holds of the optimizer's state."""
-    for what in ("parameters", "weights", "decision", "state"):
+    for what in ("parameters", "weights", "averaged", "state"):
         assert found[what] == unbroken[what], what
     for what in ("rates", "losses"):
         assert found[what] == unbroken[what][SAVED:], what
@@ -138,8 +137,8 @@ def assert_goes_on(found, unbroken):
 
 @pytest.mark.parametrize("name", LONG_RUNS)
 @pytest.mark.parametrize("spread", SPREADS)
-def test_all_ranks_take_the_same_decisions(jobs, spread, name):
-    assert_same_decisions(of_ranks(jobs, "train", f"{spread}: {name}"))
+def test_all_ranks_take_the_same_steps(jobs, spread, name):
+    assert_same_steps(of_ranks(jobs, "train", f"{spread}: {name}"))
 
 
 @pytest.mark.parametrize("name", LONG_RUNS)
@@ -153,20 +152,16 @@ def test_two_processes_with_half_the_batch_each_end_where_one_does(jobs, spread,
 @pytest.mark.parametrize("spread", ["replicated", "two replicas of one shard"])
 def test_a_base_that_needs_whole_parameters_works_where_every_process_has_them(jobs, spread, name):
     found = of_ranks(jobs, "train", f"{spread}: {name}")
-    assert_same_decisions(found)
+    assert_same_steps(found)
     assert_close(found[0], on_one_process(name), 1e-5)
 
 
-def test_matrices_that_are_split_are_refused_before_anything_changes(jobs):
+def test_matrices_that_are_split_are_refused(jobs):
     for found in of_ranks(jobs, "train", "split matrices"):
-        assert len(found["said"]) == 2
-        for said in found["said"]:
-            assert said.startswith("Muon needs whole matrices in every process, got one of shape (7, 5) that is split")
-            assert "use DDP, or base='adam', or a group with matrices=False" in said
-        assert found["changed"] == []
+        assert found["said"].startswith("Muon needs whole matrices in every process, and '0.weight' of shape (7, 5)")
 
 
-@pytest.mark.parametrize("name", [name for name, options in LONG_RUNS.items() if "rule" not in options] + [*WHOLE_RUNS])
+@pytest.mark.parametrize("name", [*LONG_RUNS, *WHOLE_RUNS])
 def test_the_runs_restart_after_the_targets_have_flipped(name):
     """Otherwise what is said about them here would be said of the easy part only."""
     assert any(step > FLIP for step in on_one_process(name)["shifted"])
@@ -189,7 +184,7 @@ def test_the_state_of_a_sharded_parameter_is_sharded_like_it(jobs, name):
 def test_gradients_accumulated_without_synchronising_and_clipped_are_those_of_the_whole_batch(jobs, spread):
     whole = Training(SHORT_RUNS["adam"], flip=SHORT_FLIP, clip=CLIP).run(0, SHORT).facts()
     accumulated = of_ranks(jobs, "train", f"{spread}: accumulated")
-    assert_same_decisions(accumulated)
+    assert_same_steps(accumulated)
     assert_close(accumulated[0], whole, 1e-5)
     assert whole["parameters"] != short_on_one_process("adam")["parameters"]  # some were clipped
 
@@ -198,50 +193,40 @@ def test_gradients_accumulated_without_synchronising_and_clipped_are_those_of_th
 def test_parameters_of_which_some_are_spread_end_where_one_process_does(jobs, spread):
     """What replicas hold counts once, and what shards hold is summed."""
     found = of_ranks(jobs, "train", spread)
-    assert_same_decisions(found)
+    assert_same_steps(found)
     assert_close(found[0], short_on_one_process("adam"), 1e-5)
 
 
 @pytest.mark.parametrize("spread", SPREADS)
-def test_the_decision_can_be_tested_at_any_time_and_training_does_not_notice(jobs, spread):
+def test_the_averaged_parameters_can_be_tested_at_any_time_and_training_does_not_notice(jobs, spread):
     """FSDP keeps some parameters gathered after a test, and must not train with them, nor test with those before."""
     tested = of_ranks(jobs, "train", f"{spread}: tested")
-    assert_same_decisions(tested)
+    assert_same_steps(tested)
     whole = Training(SHORT_RUNS["adam"], flip=SHORT_FLIP, tested=True).run(0, SHORT).facts()
     assert_close(tested[0], whole, 1e-5)
     np.testing.assert_allclose(tested[0]["tests"], whole["tests"], rtol=0, atol=1e-5)
     untested = short_on_one_process("adam")
     assert whole["parameters"] == untested["parameters"]
-    assert whole["decision"] == untested["decision"]
-    assert whole["decision"][:-2] != whole["parameters"]
+    assert whole["averaged"] == untested["averaged"]
+    assert whole["averaged"][:-2] != whole["parameters"]
 
 
-def test_the_decision_of_a_sharded_network_that_the_optimizer_does_not_know_is_refused(jobs):
-    for found in of_ranks(jobs, "train", "not told"):
-        assert "give buffers=model to Samuel" in found["refused"]
-
-
-@pytest.mark.parametrize("name", EXPERT_RUNS)
-def test_experts_are_judged_by_their_loss_on_the_whole_batch(jobs, name):
-    """Each process sees another half of it, and still all follow the same expert."""
-    found = of_ranks(jobs, "train", f"replicated: {name}")
-    assert_same_decisions(found)
-    whole = Training(EXPERT_RUNS[name], flip=SHORT_FLIP).run(0, SHORT).facts()
-    assert_close(found[0], whole, 1e-5)
-    assert found[0]["losses"] != found[1]["losses"]
+def test_split_parameters_whose_network_is_not_known_are_refused(jobs):
+    for found in of_ranks(jobs, "train", "not known"):
+        assert "give the model in place of its parameters, so that averaged()" in found["said"]
 
 
 @pytest.mark.parametrize("name", IN_DOUBLE)
 def test_short_sharded_runs_end_where_one_process_does(jobs, name):
     found = of_ranks(jobs, "train", f"saved: {name}")
-    assert_same_decisions(found)
+    assert_same_steps(found)
     assert_close(found[0], short_on_one_process(name), 1e-5)
 
 
 def test_sharded_parameters_of_16_bits_learn(jobs):
     """Half the batch and the whole one round differently in 16 bits, so ranks are compared with each other only."""
     found = of_ranks(jobs, "train", "saved: 16-bit parameters")
-    assert_same_decisions(found)
+    assert_same_steps(found)
     before, after = (np.mean([facts["losses"][step] for facts in found]) for step in (0, SHORT_FLIP - 1))
     assert after < 0.5 * before
 
@@ -272,7 +257,7 @@ def test_a_checkpoint_of_two_ranks_resumes_on_one_process(jobs, form, name):
 
 def test_a_checkpoint_of_one_process_resumes_on_two_ranks(jobs):
     resumed = of_ranks(jobs, "resume", "one process")
-    assert_same_decisions(resumed)
+    assert_same_steps(resumed)
     assert_close(resumed[0], short_on_one_process("adam"), 1e-6, since=SAVED)
 
 
@@ -292,6 +277,6 @@ def test_a_checkpoint_from_before_the_first_step_resumes_to_the_bit(tmp_path, fo
     unbroken.save(tmp_path / "start", form)
     resumed = Training(SHORT_RUNS["adam"], seed=1)
     resumed.load(tmp_path / "start", form)
-    expected = unbroken.run(0, 20).facts()
-    assert resumed.run(0, 20).facts() == expected
+    expected = unbroken.run(0, 30).facts()
+    assert resumed.run(0, 30).facts() == expected
     assert expected["losses"][-1] < 0.5 * expected["losses"][0]

@@ -8,17 +8,19 @@ import pickle
 import pytest
 import torch
 
-from samuel.torch import Samuel, Watched
+from samuel.core.rate_search import RateSearch
 from tests.torch.configurations import (
     CLASSES,
     CONFIGURATIONS,
-    RULES,
     VARIANTS,
+    all_parameters,
     assert_close,
     assert_equal,
     assert_same_snapshot,
     feed,
     parameters,
+    rates,
+    samuel,
     snapshot,
     train,
     values,
@@ -62,19 +64,14 @@ MATRICES = ((7, 5), (3, 4))
 RUNS = {
     **{name: {"options": options} for name, options in CONFIGURATIONS.items()},
     **{
-        name: {"options": {"base": base, **RULES["samuel"]}, "shapes": MATRICES}
+        name: {"options": {"base": base}, "shapes": MATRICES}
         for name, base in {**CLASSES, **VARIANTS, "home-made": Counting, "coarse": Coarse}.items()
     },
-    "home-made-slots": {"options": {"base": Counting, **RULES["slots"]}},
-    "plain": {"options": {**CONFIGURATIONS["adam-samuel"], "foreach": False}},
-    "anchors of 16 bits": {"options": {**CONFIGURATIONS["adam-Kr"], "anchor_dtype": torch.bfloat16}},
-    "averaged blocks": {"options": {**CONFIGURATIONS["momentum-Kr"], "average": 3.0}},
-    "16 bits": {"options": CONFIGURATIONS["adam-samuel"], "dtype": torch.bfloat16},
-    "16 bits with slots": {"options": CONFIGURATIONS["momentum-slots"], "dtype": torch.float16},
-    "64 bits": {"options": CONFIGURATIONS["adagrad-theorem"], "dtype": torch.float64},
-    "complex": {"options": CONFIGURATIONS["adam-samuel"], "dtype": torch.complex64},
-    "complex with slots": {"options": CONFIGURATIONS["adagrad-theorem"], "dtype": torch.complex64},
-    "tensor lr": {"options": {**CONFIGURATIONS["adam-samuel"], "lr": torch.tensor(0.5), "weight_decay": 0.1}},
+    "state of 16 bits": {"options": {**CONFIGURATIONS["muon-untold"], "state_dtype": torch.bfloat16}},
+    "16 bits": {"options": CONFIGURATIONS["adam-untold"], "dtype": torch.bfloat16},
+    "64 bits": {"options": CONFIGURATIONS["muon-untold"], "dtype": torch.float64},
+    "complex": {"options": CONFIGURATIONS["adam-untold"], "dtype": torch.complex64},
+    "tensor lr": {"options": {**CONFIGURATIONS["adam-untold"], "lr": torch.tensor(0.5), "weight_decay": 0.1}},
 }
 """What is saved and loaded: options of the optimizer, and what its parameters are."""
 
@@ -82,12 +79,12 @@ RUNS = {
 def begin(run, seed=0):
     """Parameters and optimizer before the first step."""
     params = parameters(run.get("shapes", ((7, 5), (5,), ())), run.get("dtype", torch.float32), seed)
-    return params, Samuel(params, **copy.deepcopy(run["options"]))
+    return params, samuel(params, **copy.deepcopy(run["options"]))
 
 
-def decided(params, optimizer):
+def averaged(params, optimizer):
     """The parameters to use."""
-    with optimizer.decision():
+    with optimizer.averaged():
         return values(params)
 
 
@@ -111,47 +108,25 @@ def resumed(checkpoint, params, optimizer):
 def test_a_run_that_is_saved_and_loaded_goes_on_to_the_bit(name):
     run, later = RUNS[name], 10
     params, optimizer = begin(run)
-    path, decisions, checkpoints = [values(params)], [decided(params, optimizer)], {0: saved(params, optimizer)}
-    for step in range(75):
+    path, averages, checkpoints = [values(params)], [averaged(params, optimizer)], {0: saved(params, optimizer)}
+    for step in range(54):
         train(optimizer, params, [step])
         path.append(values(params))
-        decisions.append(decided(params, optimizer))
+        averages.append(averaged(params, optimizer))
         done = step + 1
-        restarted = int(optimizer.state[params[0]]["rays:since"]) == 0
-        if done in (1, 15, 16, 17, 32, 33, 64) or (restarted and done < 65):  # blocks end after 4, 8, 16, 32, 64
+        if done in (1, 17, 44):
             checkpoints[done] = saved(params, optimizer)
     for done, checkpoint in checkpoints.items():
         fresh, again = begin(run, seed=1)
         resumed(checkpoint, fresh, again)
         assert_equal(values(fresh), path[done])
-        assert_equal(decided(fresh, again), decisions[done])
+        assert_equal(averaged(fresh, again), averages[done])
         train(again, fresh, range(done, done + later))
         assert_equal(values(fresh), path[done + later])
-        assert_equal(decided(fresh, again), decisions[done + later])
+        assert_equal(averaged(fresh, again), averages[done + later])
 
 
-@pytest.mark.parametrize("name", ["adam-horizon", "adagrad-samuel", "momentum-Kr", "sgd-R", "muon-Kr"])
-def test_a_restart_is_among_the_moments_of_saving(name):
-    """Or the test above would say little."""
-    params, optimizer = begin(RUNS[name])
-    since = []
-    for step in range(64):
-        train(optimizer, params, [step])
-        since.append(int(optimizer.state[params[0]]["rays:since"]))
-    assert 0 in since
-
-
-def test_everything_that_is_told_is_loaded_too():
-    params, optimizer = begin(RUNS["adam-samuel"])
-    train(optimizer, params, range(40))
-    fresh, again = begin(RUNS["adam-samuel"], seed=1)
-    resumed(saved(params, optimizer), fresh, again)
-    assert_equal([again.weights(), *again.certificate()], [optimizer.weights(), *optimizer.certificate()])
-    assert (again.effective_lr, again.shifts) == (optimizer.effective_lr, optimizer.shifts)
-    assert_same_snapshot(snapshot(optimizer), snapshot(again))
-
-
-@pytest.mark.parametrize("name", ["adam-samuel", "16 bits", "home-made", "adagrad-theorem", "muon-slots"])
+@pytest.mark.parametrize("name", ["adam-untold", "16 bits", "home-made", "muon-told"])
 def test_loading_into_a_run_leaves_nothing_of_it(name):
     params, optimizer = begin(RUNS[name])
     start = saved(params, optimizer)
@@ -171,7 +146,7 @@ def test_loading_into_a_run_leaves_nothing_of_it(name):
     assert_equal(values(other), torch.load(io.BytesIO(checkpoint), weights_only=True)["params"])
 
 
-@pytest.mark.parametrize("name", ["adam-samuel", "16 bits", "complex", "home-made", "Rprop"])
+@pytest.mark.parametrize("name", ["adam-untold", "16 bits", "complex", "home-made", "Rprop"])
 def test_what_was_loaded_is_copied(name):
     params, optimizer = begin(RUNS[name])
     train(optimizer, params, range(20))
@@ -197,34 +172,17 @@ def test_what_was_loaded_is_copied(name):
 
 def test_a_checkpoint_is_no_larger_than_the_state():
     params = parameters(((64, 64), (64, 64)))
-    optimizer = Samuel(params, "adam", rule="Kr", horizon=100, anchor_dtype=torch.bfloat16)
+    optimizer = samuel(params)
     train(optimizer, params, range(3))
     file = io.BytesIO()
     torch.save(optimizer.state_dict(), file)
     assert len(file.getvalue()) < held(optimizer) + 60_000
 
 
-def test_groups_with_rates_of_their_own_are_saved_with_them():
-    def build(seed):
-        params = parameters(((3,), (2, 2), (4,)), seed=seed)
-        own = [{}, {"lrs": (0.3, 0.03)}, {"lr": 0.5}]
-        groups = [{"params": [p], **options} for p, options in zip(params, own, strict=True)]
-        return params, Samuel(groups, **CONFIGURATIONS["adam-samuel"])
-
-    params, optimizer = build(0)
-    train(optimizer, params, range(20))
-    fresh, again = build(1)
-    resumed(saved(params, optimizer), fresh, again)
-    train(optimizer, params, range(20, 40))
-    train(again, fresh, range(20, 40))
-    assert_equal(values(fresh), values(params))
-    assert_same_snapshot(snapshot(optimizer), snapshot(again))
-
-
 def test_parameters_that_had_no_gradient_yet_are_loaded_too():
-    params, optimizer = begin(RUNS["adam-samuel"])
+    params, optimizer = begin(RUNS["adam-untold"])
     train(optimizer, params[:2], range(20))
-    fresh, again = begin(RUNS["adam-samuel"], seed=1)
+    fresh, again = begin(RUNS["adam-untold"], seed=1)
     resumed(saved(params, optimizer), fresh, again)
     for one, some in ((optimizer, params), (again, fresh)):
         train(one, some[:2], range(20, 25))
@@ -233,10 +191,10 @@ def test_parameters_that_had_no_gradient_yet_are_loaded_too():
 
 
 def test_options_of_groups_come_with_the_state_as_in_torch():
-    params, optimizer = begin(RUNS["adam-samuel"])
+    params, optimizer = begin(RUNS["adam-untold"])
     optimizer.param_groups[0] |= {"lr": 0.25, "betas": (0.5, 0.6), "weight_decay": 0.3}
     train(optimizer, params, range(5))
-    fresh, again = begin(RUNS["adam-samuel"])
+    fresh, again = begin(RUNS["adam-untold"])
     resumed(saved(params, optimizer), fresh, again)
     assert again.param_groups[0]["lr"] == 0.25
     assert again.param_groups[0]["betas"] == (0.5, 0.6)
@@ -245,35 +203,11 @@ def test_options_of_groups_come_with_the_state_as_in_torch():
     assert_equal(values(fresh), values(params))
 
 
-@pytest.mark.parametrize("name", ["adam-samuel", "adam-slots", "NAdam", "RMSprop", "Adagrad", "Rprop"])
-def test_counts_of_steps_may_be_numbers_or_tensors(name):
-    # Torch's own optimizers make tensors of such numbers when they load them: old checkpoints have them.
-    params, optimizer = begin(RUNS[name])
-    train(optimizer, params, range(20))
-    given = copy.deepcopy(optimizer.state_dict())
-    changed = 0
-    for entries in given["state"].values():
-        for entry in [entry for entry in entries if entry.endswith((":step", ":mu_product"))]:
-            entries[entry] = float(entries[entry])
-            changed += 1
-    assert changed >= len(params)
-    fresh, again = begin(RUNS[name], seed=1)
-    with torch.no_grad():
-        for p, q in zip(fresh, params, strict=True):
-            p.copy_(q)
-    again.load_state_dict(given)
-    train(again, fresh, range(20, 30))
-    train(optimizer, params, range(20, 30))
-    assert_equal(values(fresh), values(params))
-
-
 # Other devices and dtypes
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize(
-    "name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "muon-samuel", "Adafactor", "Rprop", "Muon"]
-)
+@pytest.mark.parametrize("name", ["adam-untold", "muon-untold", "RMSprop", "Rprop", "Muon"])
 def test_a_state_can_be_loaded_for_parameters_of_another_dtype(name, dtype):
     if name not in RUNS:
         pytest.skip(f"this torch has no {name}")
@@ -282,30 +216,17 @@ def test_a_state_can_be_loaded_for_parameters_of_another_dtype(name, dtype):
     other, again = begin({**RUNS[name], "dtype": dtype})
     resumed(saved(params, optimizer), other, again)
     for p, q in zip(params, other, strict=True):
-        vectors = {entry: value for entry, value in again.state[q].items() if entry.startswith(("basis:", "average"))}
+        vectors = {entry: value for entry, value in again.state[q].items() if entry in ("sum", "lag", "average")}
         assert vectors
         for entry, value in vectors.items():  # 16 bits would be too few
             assert_equal([value], [optimizer.state[p][entry]])
     feed([again, optimizer], range(20, 35))  # gradients of the dtype that both can hold, or nearly
     rounding = 4 * torch.finfo(dtype).eps if dtype != torch.float64 else 1e-5
     assert_close([q.float() for q in other], values(params), atol=rounding)
-    assert again.effective_lr == pytest.approx(optimizer.effective_lr, rel=1e-3)
+    assert rates(again) == pytest.approx(rates(optimizer), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["16 bits", "16 bits with slots"])
-def test_a_run_of_16_bits_can_go_on_in_32(name):
-    params, optimizer = begin(RUNS[name])
-    train(optimizer, params, range(20))
-    other, again = begin({**RUNS[name], "dtype": torch.float32})
-    resumed(saved(params, optimizer), other, again)
-    feed([optimizer, again], range(20, 35))
-    assert not [entry for p in other for entry in again.state[p] if entry.startswith("rest:")]
-    assert_close(other, [p.float() for p in params], atol=4 * torch.finfo(params[0].dtype).eps)
-
-
-@pytest.mark.parametrize(
-    "name", ["adam-samuel", "adagrad-theorem", "momentum-slots", "home-made", "Adafactor", "Rprop"]
-)
+@pytest.mark.parametrize("name", ["adam-untold", "home-made", "Adafactor", "Rprop"])
 def test_a_model_can_change_its_dtype_in_mid_run(name):
     params, optimizer = begin(RUNS[name])
     other, again = begin(RUNS[name])
@@ -316,8 +237,7 @@ def test_a_model_can_change_its_dtype_in_mid_run(name):
         p.grad = None
     feed([optimizer, again], range(20, 35))
     assert {p.dtype for p in other} == {torch.float64}
-    names = ("basis:", "average")
-    vectors = {v.dtype for p in other for entry, v in again.state[p].items() if entry.startswith(names)}
+    vectors = {v.dtype for p in other for entry, v in again.state[p].items() if entry in ("sum", "lag", "average")}
     assert vectors == {torch.float64}
     assert_close([p.float() for p in other], values(params))
 
@@ -330,7 +250,7 @@ def network():
 @pytest.mark.parametrize("assign", [False, True])
 def test_a_model_that_is_built_without_memory_takes_over_a_run(assign, tmp_path):
     model = network()
-    optimizer = Samuel(model.parameters(), **CONFIGURATIONS["adam-samuel"])
+    optimizer = samuel(model.parameters(), **CONFIGURATIONS["adam-untold"])
     train(optimizer, list(model.parameters()), range(20))
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "checkpoint.pt")
     found = torch.load(tmp_path / "checkpoint.pt", weights_only=True, mmap=True)
@@ -339,7 +259,7 @@ def test_a_model_that_is_built_without_memory_takes_over_a_run(assign, tmp_path)
     if not assign:
         empty.to_empty(device="cpu")
     empty.load_state_dict(found["model"], assign=assign)
-    again = Samuel(empty.parameters(), **CONFIGURATIONS["adam-samuel"])
+    again = samuel(empty.parameters(), **CONFIGURATIONS["adam-untold"])
     again.load_state_dict(found["optimizer"])
     train(optimizer, list(model.parameters()), range(20, 30))
     train(again, list(empty.parameters()), range(20, 30))
@@ -362,8 +282,8 @@ def test_hooks_see_what_is_loaded_and_may_change_it():
         return {**state_dict, "param_groups": groups}
 
     def look(optimizer):
-        entries, vectors = optimizer.state[fresh[0]], ("basis:", "average")
-        seen.append({value.dtype for name, value in entries.items() if name.startswith(vectors)})
+        entries = optimizer.state[fresh[0]]
+        seen.append({entries[name].dtype for name in ("sum", "lag", "average")})
 
     again.register_load_state_dict_pre_hook(halve)
     again.register_load_state_dict_post_hook(look)
@@ -379,7 +299,7 @@ def test_hooks_see_what_is_loaded_and_may_change_it():
 # Refusing what belongs to something else
 
 
-def other_optimizer(params):
+def state_of_adam(params):
     optimizer = torch.optim.Adam(params)
     train(optimizer, params, range(2))
     return optimizer
@@ -387,17 +307,18 @@ def other_optimizer(params):
 
 SHAPES = ((7, 5), (5,), ())
 FOREIGN = {
-    "another optimizer": (other_optimizer, "made by another optimizer"),
+    "another optimizer": (state_of_adam, "made by another optimizer"),
     "an optimizer that has not begun": (torch.optim.Adam, "made by another optimizer"),
-    "another rule": (lambda params: Samuel(params, rule="levels"), "made with other options: it has the vectors"),
-    "more blocks": (lambda params: Samuel(params, rule="K", horizon=9), "made with other options: it has the vectors"),
-    "no average": (lambda params: Samuel(params, average=0), r"the vectors \['lag', 's'\], and .* \['average', 'lag'"),
-    "another Q": (lambda params: Samuel(params, Q=3), r"weights of \(1, 13, 3\) .* these options need \(1, 13, 10\)"),
-    "SGD as base": (lambda params: Samuel(params, "sgd"), "made with another base"),
-    "momentum as base": (lambda params: Samuel(params, "momentum"), "made with another base"),
-    "RMSprop as base": (lambda params: Samuel(params, torch.optim.RMSprop), "made with another base"),
-    "Muon as base": (lambda params: Samuel(params, "muon"), "made with another base"),
-}
+    "SGD as base": (lambda params: samuel(params, "sgd"), "made with base='sgd', and this is base='adam'"),
+    "RMSprop as base": (lambda params: samuel(params, torch.optim.RMSprop), "made with base='RMSprop'"),
+    "Muon as base": (lambda params: samuel(params), "made with base='muon'"),
+    "no average": (lambda params: samuel(params, "adam", average=False), "made with average=False"),
+    "other steps": (lambda params: samuel(params, "adam", steps=9, average=True), "steps=9, .* `extend`"),
+    "other rates": (lambda params: samuel(params, "adam", (0.1, 1.0)), r"made with learning_rates=\[0.1, 1.0\]"),
+    "another search": (lambda params: samuel(params, "adam", search=RateSearch(Q=3)), "made with lag=0.67 in its"),
+    "other roles": (lambda params: samuel([{"params": params[:1], "role": "matrix"}, {"params": params[1:]}], "adam"),
+                    "a group of role 'matrix' where this optimizer has 'table'"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FOREIGN)
@@ -405,11 +326,11 @@ def test_the_state_of_something_else_is_refused_before_anything_changes(name):
     build, message = FOREIGN[name]
     params = parameters(SHAPES)
     theirs = build(params)
-    if isinstance(theirs, Samuel):
+    if not isinstance(theirs, torch.optim.Adam):
         train(theirs, params, range(2))
     given = copy.deepcopy(theirs.state_dict())
     ours = parameters(SHAPES)
-    optimizer = Samuel(ours, "adam")
+    optimizer = samuel(ours, "adam")
     train(optimizer, ours, range(5))
     before = snapshot(optimizer)
     with pytest.raises(ValueError, match=message):
@@ -417,25 +338,25 @@ def test_the_state_of_something_else_is_refused_before_anything_changes(name):
     assert_same_snapshot(before, snapshot(optimizer))
     train(optimizer, ours, range(5, 10))
     undisturbed = parameters(SHAPES)
-    train(Samuel(undisturbed, "adam"), undisturbed, range(10))
+    train(samuel(undisturbed, "adam"), undisturbed, range(10))
     assert_equal(values(ours), values(undisturbed))
 
 
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (((5, 7), (5,), ()), r"of shape \(5, 7\), and this optimizer needs \(7, 5\)"),
+        (((5, 7), (5,), ()), "where this optimizer has 'table'"),
         (((7, 5), (5,)), "doesn't match the size"),
-        (((7,), (5,), ()), r"of shape \(7,\), and this optimizer needs \(7, 5\)"),
+        (((7,), (5,), ()), "where this optimizer has 'table'|doesn't match"),
     ],
     ids=["shape", "number", "dimensions"],
 )
 def test_the_state_of_other_parameters_is_refused_before_anything_changes(shapes, message):
     params = parameters(shapes)
-    theirs = Samuel(params, "adam")
+    theirs = samuel(params, "adam")
     train(theirs, params, range(2))
     ours = parameters(SHAPES)
-    optimizer = Samuel(ours, "adam")
+    optimizer = samuel(ours, "adam")
     train(optimizer, ours, range(5))
     before = snapshot(optimizer)
     with pytest.raises(ValueError, match=message):
@@ -451,14 +372,12 @@ def by_pickle(what):
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle], ids=["deepcopy", "pickle"])
-@pytest.mark.parametrize(
-    "name", ["adam-samuel", "adagrad-theorem", "16 bits", "complex", "home-made", "momentum-slots", "muon-samuel"]
-)
+@pytest.mark.parametrize("name", ["adam-untold", "16 bits", "complex", "home-made", "muon-untold"])
 def test_a_copy_of_model_and_optimizer_goes_on_alike_and_by_itself(name, copied):
     params, optimizer = begin(RUNS[name])
     train(optimizer, params, range(20))
     theirs, twin = copied((params, optimizer))
-    assert all(p is q for p, q in zip(theirs, twin.param_groups[0]["params"], strict=True))
+    assert {id(p) for p in theirs} == {id(p) for p in all_parameters(twin)}
     before, of_twin = snapshot(optimizer), snapshot(twin)
     train(twin, theirs, range(20, 40))
     assert_same_snapshot(before, snapshot(optimizer))
@@ -470,7 +389,7 @@ def test_a_copy_of_model_and_optimizer_goes_on_alike_and_by_itself(name, copied)
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle], ids=["deepcopy", "pickle"])
 def test_a_copy_before_the_first_step_is_one_too(copied):
-    params, optimizer = begin(RUNS["adam-samuel"])
+    params, optimizer = begin(RUNS["adam-untold"])
     theirs, twin = copied((params, optimizer))
     train(optimizer, params, range(10))
     train(twin, theirs, range(10))
@@ -495,9 +414,7 @@ def new_entries(optimizer):
 
 
 @pytest.mark.parametrize("replace", [new_dicts, new_entries])
-@pytest.mark.parametrize(
-    "name", ["adam-samuel", "adagrad-theorem", "16 bits", "complex", "home-made", "sgd-slots", "muon-samuel"]
-)
+@pytest.mark.parametrize("name", ["adam-untold", "16 bits", "complex", "home-made", "muon-untold"])
 def test_a_trainer_may_replace_the_state_in_mid_run(name, replace):
     params, optimizer = begin(RUNS[name])
     usual, undisturbed = begin(RUNS[name])
@@ -511,12 +428,12 @@ def test_a_trainer_may_replace_the_state_in_mid_run(name, replace):
 
 
 def test_what_a_trainer_writes_into_the_state_counts():
-    params, optimizer = begin(RUNS["adam-samuel"])
+    params, optimizer = begin(RUNS["adam-untold"])
     train(optimizer, params, range(10))
-    moved = optimizer.state[params[0]]["base0:exp_avg"]
+    moved = optimizer.state[params[0]]["exp_avg"]
     with torch.no_grad():
         moved.zero_()
-    usual, other = begin(RUNS["adam-samuel"])
+    usual, other = begin(RUNS["adam-untold"])
     train(other, usual, range(10))
     train(optimizer, params, [10])
     train(other, usual, [10])
@@ -542,58 +459,25 @@ def held(optimizer, prefix=""):
     return sum(storages(optimizer, prefix).values())
 
 
-COPIES = {
-    "samuel": ({}, 2, 0, 1, 2),
-    "samuel, no average": ({"average": 0}, 2, 0, 0, 2),
-    "R": ({"rule": "R", "horizon": 100}, 2, 0, 0, 2),
-    "K": ({"rule": "K", "horizon": 100}, 2, 6, 0, 2),
-    "K, two short blocks": ({"rule": "K", "horizon": 100, "cover": Watched(32, 2)}, 2, 4, 0, 2),
-    "levels": ({"rule": "levels"}, 2, 14, 0, 2),
-    "theorem": ({"rule": "theorem"}, 1, 14, 0, 2),
-    "slots": ({"rule": "K", "horizon": 100, "base_state": "slots"}, 5, 3, 0, 8),
-}
-"""Copies of the parameters: that move in every step, that change at the end of blocks, the average, and Adam's."""
-
-
-@pytest.mark.parametrize("anchors", [None, torch.bfloat16], ids=["full", "half"])
-@pytest.mark.parametrize("name", COPIES)
-def test_the_state_has_as_many_copies_of_the_parameters_as_said(name, anchors):
-    options, moving, kept, average, of_base = COPIES[name]
-    params = parameters(((64, 64), (4096,)))
-    optimizer = Samuel(params, "adam", **options, anchor_dtype=anchors)
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("narrow", [None, torch.bfloat16], ids=["32 bits", "16 bits"])
+def test_the_state_has_as_many_copies_of_the_parameters_as_said(told, narrow):
+    params = parameters(((64, 64), (64, 64), (256,)))
+    groups = [{"params": params[:2], "role": "matrix"}, {"params": params[2:]}]
+    optimizer = samuel(groups, steps=100 if told else None, state_dtype=narrow)
     train(optimizer, params, range(3))
-    one = 4 * sum(p.numel() for p in params)
-    assert held(optimizer, "basis:") == (moving + kept * (0.5 if anchors else 1)) * one
-    assert held(optimizer, "average") == average * one
-    assert held(optimizer, "base") == pytest.approx(of_base * one, abs=1000)  # with the counts of steps
-    assert held(optimizer, "rays:") < 30_000
+    copies = (1 + (2 if told else 3) * (1 if narrow is None else 0.5)) * 1.05
+    assert held(optimizer) <= copies * 4 * sum(p.numel() for p in params)
 
 
-@pytest.mark.parametrize("resume", [False, True], ids=["from the start", "resumed"])
-def test_muon_keeps_one_copy_of_matrices_and_two_of_all_else(resume):
-    shapes = ((64, 64), (8192,), (64, 64))
-    params = parameters(shapes)
-    optimizer = Samuel(params, "muon")
-    train(optimizer, params, range(3))
-    if resume:
-        params, given = parameters(shapes), optimizer.state_dict()
-        optimizer = Samuel(params, "muon")
-        optimizer.load_state_dict(given)
-        train(optimizer, params, [3])
-    of_matrices, of_all_else = 4 * 2 * 64 * 64, 4 * 8192
-    assert held(optimizer, "base") == pytest.approx(of_matrices + 2 * of_all_else, abs=1000)  # with the counts of steps
-
-
-def test_parameters_of_16_bits_have_vectors_of_32_and_a_remainder():
+def test_parameters_of_16_bits_have_a_remainder():
     params = parameters(((64, 64), (4096,)), torch.bfloat16)
-    optimizer = Samuel(params, "sgd", rule="R", horizon=100)
+    optimizer = samuel(params, "sgd")
     train(optimizer, params, range(3))
-    numbers = sum(p.numel() for p in params)
-    assert held(optimizer, "basis:") == 2 * 4 * numbers
-    assert held(optimizer, "rest:") == 2 * numbers
+    assert held(optimizer, "rounding") == 2 * sum(p.numel() for p in params)
 
 
-@pytest.mark.parametrize("name", ["adam-samuel", "adagrad-theorem", "home-made", "16 bits", "muon-samuel"])
+@pytest.mark.parametrize("name", ["adam-untold", "home-made", "16 bits", "muon-untold"])
 def test_no_memory_is_lost_over_the_steps(name):
     params, optimizer = begin(RUNS[name])
 
@@ -603,12 +487,12 @@ def test_no_memory_is_lost_over_the_steps(name):
         return len(things), sum(issubclass(type(thing), torch.Tensor) for thing in things)
 
     train(optimizer, params, range(40))  # blocks have ended, everything is in place
-    (things, tensors), memory = alive(), storages(optimizer, "basis:")
+    (things, tensors), memory = alive(), storages(optimizer, "sum")
     train(optimizer, params, range(40, 100))
     more_things, more_tensors = alive()
     assert more_tensors <= tensors
     assert more_things < things + 30  # half of what one thing a step would be
-    assert storages(optimizer, "basis:") == memory
+    assert storages(optimizer, "sum") == memory
 
 
 # The same again
@@ -624,14 +508,10 @@ def test_two_runs_are_the_same_to_the_bit(name):
 
 
 BROKEN = {
-    "a vector of another shape": (lambda entries: entries.update({"basis:lag": torch.zeros(3)}), "basis:lag.*shape"),
-    "an average of another shape": (lambda entries: entries.update({"average": torch.zeros(3)}), "average.*shape"),
-    "the base's of another shape": (
-        lambda entries: entries.update({"base0:exp_avg": torch.zeros(3)}),
-        "exp_avg.*shape",
-    ),
-    "numbers of another shape": (lambda entries: entries.update({"rays:square": torch.zeros(3)}), "rays:square.*shape"),
-    "numbers that are missing": (lambda entries: entries.pop("rays:square"), "lacks 'rays:square'"),
+    "a vector of another shape": (lambda entries: entries.update({"lag": torch.zeros(3)}), "'lag' of shape"),
+    "an average of another shape": (lambda entries: entries.update({"average": torch.zeros(3)}), "'average' of shape"),
+    "the base's of another shape": (lambda entries: entries.update({"exp_avg": torch.zeros(3)}), "'exp_avg' of shape"),
+    "a vector that is missing": (lambda entries: entries.pop("sum"), "has no 'sum'"),
 }
 
 
@@ -639,7 +519,7 @@ BROKEN = {
 def test_a_broken_state_is_refused_before_anything_changes(name):
     broken, message = BROKEN[name]
     params = parameters(SHAPES)
-    optimizer = Samuel(params, "adam")
+    optimizer = samuel(params, "adam")
     train(optimizer, params, range(5))
     state = copy.deepcopy(optimizer.state_dict())
     broken(state["state"][0])

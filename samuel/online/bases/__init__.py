@@ -1,1 +1,1 @@
-"""Base learners, one file each: what an expert does with the gradients of its block."""
+"""Base learners, one file each: how an expert uses the gradients of its block."""

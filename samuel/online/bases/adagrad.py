@@ -12,12 +12,12 @@ from samuel.online.bases.base import Base, Memory, Stepped, check_decay, check_n
 from samuel.online.domains import Domain
 
 COORDINATE_FLOOR = 1e-12
-"""No coordinate weighs less than this part of the heaviest one, so that the projection is well defined."""
+"""Minimum weight of a coordinate relative to the largest, so that the projection is well defined."""
 
 
 @dataclass(frozen=True)
 class Adagrad(Base):
-    """Adagrad with a diagonal matrix: rare coordinates take large steps, busy ones small steps.
+    """Diagonal Adagrad: large steps in rare coordinates, small ones in frequent coordinates.
 
         S += g^2,   H = diag(sqrt(delta + S)),   x <- Proj_H(x - lr H^-1 g)
 
@@ -56,7 +56,7 @@ class Adagrad(Base):
         return Stepped(domain.project_diagonal(target, _positive(metric)), (squares,))
 
     def remember(self, squares: Array) -> Array:
-        """What is left of the past before a new gradient is added."""
+        """The sum of squares before a new gradient is added."""
         return squares
 
     def bound(
@@ -71,7 +71,7 @@ class Adagrad(Base):
 
 @dataclass(frozen=True)
 class DiscountedAdagrad(Adagrad):
-    """Adagrad that forgets: the past counts `alpha` times less every round (the paper's offline variant).
+    """Adagrad with exponential decay of the past by `alpha` per round (the paper's offline variant).
 
         S <- alpha S + g^2,   x <- Proj_H(x - lr H^-1 g),   H = diag(sqrt(delta + S))
 
@@ -80,7 +80,7 @@ class DiscountedAdagrad(Adagrad):
     Args:
         learning_rate: `lr`.
         delta: where `S` starts.
-        alpha: how much of the past is kept each round; `1 / (1 - alpha)` rounds are remembered.
+        alpha: decay of the past per round: a memory of `1 / (1 - alpha)` rounds.
 
     >>> from samuel.online import DiscountedAdagrad, Single, Free
     >>> learner = Single(DiscountedAdagrad(1.0, alpha=0.5), dim=1, domain=Free())
@@ -114,5 +114,5 @@ def diagonal_metric(squares: Array, delta: float) -> Array:
 
 
 def _positive(metric: Array) -> Array:
-    """Before any gradient every point is its own projection, whatever the norm."""
+    """Before any gradient a point is its own projection in any norm."""
     return namespace(metric).where(metric > 0, metric, 1.0)

@@ -19,8 +19,8 @@ class AdagradFull(Base):
         G += g g^T,   H = (delta I + G)^(1/2),   x <- Proj_H(x - lr H^-1 g)
 
     Regret: `D_2^2 / (2 lr) tr H + lr (tr H - d sqrt(delta))` (Duchi, Hazan and Singer 2011). Best rate:
-    `D_2 / sqrt(2)`. On a box or a simplex `Proj_H` is found to a tolerance; what that may cost is measured in
-    every round and counted in the certificate.
+    `D_2 / sqrt(2)`. On a box or a simplex `Proj_H` is computed to a tolerance; its cost is bounded in every round and
+    included in the certificate.
 
     Args:
         learning_rate: `lr`.
@@ -77,14 +77,14 @@ class AdagradFull(Base):
 
 
 def distance_error(distance: Array, metric: Array, domain: Domain) -> Array:
-    """Regret, times the learning rate, that a point may add which is so far from its projection in a matrix norm.
+    """Additional regret, times the learning rate, of a point at a distance from its projection in a matrix norm.
 
     `|x - u|_H^2 <= (|x* - u|_H + distance)^2` for every `u` of the domain.
 
     Args:
         distance: from the exact projection, in the norm of the matrix.
         metric: eigenvalues of the matrix.
-        domain: where the points lie.
+        domain: of the points.
     """
     xp = namespace(distance)
     reach = xp.sqrt(xp.max(metric, axis=-1)) * domain.diameter(metric.shape[-1])
@@ -94,8 +94,8 @@ def distance_error(distance: Array, metric: Array, domain: Domain) -> Array:
 def matrix_metric(eigenvalues: Array, delta: float, dtype: Any = None) -> Array:
     """Eigenvalues of `(delta I + G + ridge)^(1/2)`, the ridge a tiny part of the largest eigenvalue of `G`.
 
-    Eigenvalues that should be 0 come out as rounding, whose root is not so small. The ridge outweighs it, so that
-    decisions do not hang on it; as it only grows, and the root is monotone, the regret bound holds with it.
+    Zero eigenvalues are computed as rounding errors, whose roots are larger. The ridge dominates them, so that
+    decisions do not depend on them; as it only grows, and the root is monotone, the regret bound holds with it.
 
     Args:
         eigenvalues: of `G`.
@@ -109,5 +109,5 @@ def matrix_metric(eigenvalues: Array, delta: float, dtype: Any = None) -> Array:
 
 
 def ridge_of(dtype: Any) -> float:
-    """What is added to the eigenvalues of `G`, as a part of the largest: 8e-10, and 1e-4 in float32."""
+    """The ridge relative to the largest eigenvalue of `G`: 8e-10, and 1e-4 in float32."""
     return 1e-4 if dtype.itemsize == 4 else 8e-10

@@ -1,4 +1,4 @@
-"""What a base learner is: two pure functions and, if there is one, a regret bound."""
+"""Base class of base learners: two pure functions and, if known, a regret bound."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from samuel.core.arrays import Array, namespace
 from samuel.online.domains import Domain
 
 Memory = tuple[Array, ...]
-"""What a base learner remembers: arrays whose leading axes are those of the points."""
+"""Memory of a base learner: arrays whose leading axes are those of the points."""
 
 
 class Stepped(NamedTuple):
-    """Where a base learner went, what it remembers, and what its projection may have cost."""
+    """Points and memory after a step, and the cost of an inexact projection."""
 
     points: Array
     memory: Memory
     error: Array | float = 0.0
-    """Regret that an inexact projection may have added in this step, times the learning rate; 0 if exact."""
+    """Additional regret by an inexact projection in this step, times the learning rate; 0 if exact."""
 
 
 @dataclass(frozen=True)
 class Base(ABC):
-    """A base learner: what an expert does with the gradients of its block.
+    """A base learner: how an expert uses the gradients of its block.
 
-    A subclass writes `init` and `step`, and `bound` if its regret can be bounded. Both work on arrays of any
-    library with any leading axes, so that all experts of all slots and streams take their step at once:
+    A subclass defines `init` and `step`, and `bound` if its regret is bounded. They take arrays of any library with any
+    leading axes, so that all experts of all slots and streams step together:
 
         points      (..., d)     where the learners are
         gradients   (..., d)     broadcasts against the points
         memory      (..., *)     what `init` made
 
     Attributes:
-        learning_rate: used when the learner runs alone; under SAMUEL a list of rates may take its place.
+        learning_rate: used if the learner runs alone; under SAMUEL a list of rates may replace it.
 
     >>> from samuel.online import Base, Stepped, Single, Ball
     >>> class SignDescent(Base):
@@ -55,14 +55,14 @@ class Base(ABC):
     learning_rate: float = 1.0
 
     remembers_gradients_only: ClassVar[bool] = False
-    """True if `memory` depends on the gradients alone: experts fed the same gradients then share one."""
+    """True if `memory` depends on the gradients only: experts with the same gradients then share one."""
 
     def __post_init__(self) -> None:
         check_learning_rate(self.learning_rate)
 
     @abstractmethod
     def init(self, template: Array) -> Memory:
-        """The memory of learners that have seen nothing; `template` has the shape and dtype of gradients."""
+        """The initial memory; `template` has the shape and dtype of gradients."""
 
     @abstractmethod
     def step(
@@ -73,12 +73,12 @@ class Base(ABC):
     def bound(
         self, gradients: np.ndarray, learning_rates: np.ndarray, widths: np.ndarray, diameter: np.ndarray
     ) -> np.ndarray:
-        """At most how large the regret over these gradients can be, from any start in the domain.
+        """Upper bound on the regret over these gradients, from any start in the domain.
 
         Args:
-            gradients: those the learner was fed, shape `(rounds, rates or 1, d)`, in the precision of the run.
+            gradients: those the learner was given, shape `(rounds, rates or 1, d)`, in the precision of the run.
             learning_rates: shape `(rates,)`.
-            widths: `D_i`, how far it can have been from the comparator in each coordinate, `(rates or 1, d)`.
+            widths: `D_i`, largest distance from the comparator in each coordinate, `(rates or 1, d)`.
             diameter: `D_2`, the same in Euclidean norm, `(rates or 1,)`.
 
         Returns:
@@ -95,9 +95,9 @@ class Base(ABC):
         gains: np.ndarray,
         exp_concavity: float,
     ) -> np.ndarray:
-        """At most how far a decision's regret on exp-concave losses can exceed the sum of its gains over the learner.
+        """Upper bound on a decision's regret on exp-concave losses beyond the sum of the learner's gains over it.
 
-        The same as `bound`, which holds for all convex losses, unless a base learner knows better.
+        By default `bound`, which holds for all convex losses.
 
         Args:
             gradients: those at the decision, as for `bound`.
@@ -115,7 +115,7 @@ class Base(ABC):
 
 
 class Group(NamedTuple):
-    """Experts of a slot that differ only in their learning rate: they take their steps together."""
+    """Experts of a slot that differ only in their learning rate, which step together."""
 
     base: Base
     first: int
@@ -123,7 +123,7 @@ class Group(NamedTuple):
 
     @property
     def place(self) -> slice:
-        """Where they stand among the experts of a slot."""
+        """Their indices among the experts of a slot."""
         return slice(self.first, self.first + len(self.learning_rates))
 
 
@@ -156,6 +156,6 @@ def count_like(template: Array) -> Array:
 
 
 def divide(numerator: Array, denominator: Array) -> Array:
-    """`numerator / denominator`, with 0 / 0 = 0: nothing seen yet, no step."""
+    """`numerator / denominator`, with 0 / 0 = 0: no step before the first gradient."""
     xp = namespace(denominator)
     return numerator / xp.where(denominator > 0, denominator, 1.0)

@@ -111,10 +111,10 @@ class ONS(Base):
         return start * diameter**2 / (2 * learning_rates) + learning_rates / 2 * steps
 
     def _sums(self, gradients: np.ndarray, dtype: np.dtype) -> tuple[float, float]:
-        """What the squared diameter and the learning rate are multiplied with in the bound.
+        """Factors of the squared diameter and the learning rate in the bound.
 
-        Rounds with the same longest gradient are taken together: `sum g^T A^-1 g` over them is at most the growth of
-        `log det A`.
+        Rounds with the same largest gradient are grouped: `sum g^T A^-1 g` over them is at most the growth of `log det
+        A`.
         """
         longest = _longest(gradients)
         if not np.isfinite(longest).all():
@@ -140,17 +140,17 @@ class ONS(Base):
 
 
 def _reach(gradients: np.ndarray, widths: np.ndarray, diameter: np.ndarray) -> np.ndarray:
-    """At most how large `|<g, x - u>|` can be in each round."""
+    """Upper bound on `|<g, x - u>|` in each round."""
     sizes = np.abs(gradients.astype(float))
     across = np.sum(np.where(sizes > 0, sizes, 0.0) * np.where(sizes > 0, widths, 0.0), axis=-1)
     return np.fmin(np.linalg.norm(sizes, axis=-1) * diameter, across)
 
 
 def _longest(gradients: np.ndarray) -> np.ndarray:
-    """The longest gradient so far, along the first axis."""
+    """The largest gradient norm so far, along the first axis."""
     return np.maximum.accumulate(np.linalg.norm(gradients.astype(float), axis=-1), axis=0)
 
 
 def _positive(longest: np.ndarray) -> np.ndarray:
-    """What can be divided by: where no gradient was longer than 0, there is nothing to divide."""
+    """A nonzero denominator, with 1 in place of 0."""
     return np.where(longest > 0, longest, 1.0)

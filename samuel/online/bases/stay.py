@@ -1,4 +1,4 @@
-"""An expert that never moves."""
+"""A fixed expert."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from samuel.online.domains import Domain
 
 @dataclass(frozen=True)
 class Stay(Base):
-    """A learner that stays where it is put: a fixed expert, such as one corner of a simplex.
+    """A fixed expert, such as a corner of a simplex.
 
-    It learns nothing, so it has no regret bound; it is there to be weighed by others, such as `Hedge`.
+    It has no regret bound of its own, and is weighted by others, such as `Hedge`.
 
     Args:
         learning_rate: not used.

@@ -35,7 +35,7 @@ class Backtest:
     >>> noise = np.random.default_rng(0).normal(size=501)
     >>> result = backtest(noise, np.zeros(501), coverage=0.8)
     >>> print(result.coverage(window=100))
-    1 ahead: covered 0.817 of 496 (wanted 0.8), 0.790 to 0.840 in windows of 100, width 2.81
+    1 ahead: covered 0.817 of 496 (wanted 0.8), 0.790 to 0.850 in windows of 100, width 2.8
     """
 
     setup: Setup

@@ -48,7 +48,7 @@ class Conformal:
     ...     low, high = intervals.predict(20.0)
     ...     intervals.update(20.0 + error)
     >>> print(intervals.coverage())
-    1 ahead: covered 0.903 of 991 (wanted 0.9), 0.870 to 0.925 in windows of 200, width 9.96
+    1 ahead: covered 0.904 of 991 (wanted 0.9), 0.870 to 0.925 in windows of 200, width 9.99
     """
 
     def __init__(

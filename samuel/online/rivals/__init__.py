@@ -1,4 +1,4 @@
-"""SAMUEL's rivals, one file each: other ways to weigh experts that come and go, under the same contract.
+"""SAMUEL's rivals, one file each: other weightings of experts on intervals, with the same interface.
 
-Each is a rule on the frame of `rival.py`, or, where it works differently (`parameter_free.py`), on its own.
+Each is a subclass of `rival.py`'s rule, except `parameter_free.py`, which works differently.
 """

@@ -1,4 +1,4 @@
-"""AFLH: follow the leading history, with all but a logarithm of the experts dropped."""
+"""AFLH: follow the leading history, pruned to a logarithmic number of experts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ class AFLH(HistoryFollower):
     """Follow the leading history, pruned (also known as FLH2): experts are dropped so that about `2 log2 t` remain.
 
     The weights are those of `FLH`. An expert that was born in round `i = r 2^k`, `r` odd and rounds counted from 1,
-    is dropped once it is older than `2^(k+2)` rounds, and the shares of the others are brought to a sum of 1, less what
-    the newcomer gets.
+    is dropped at an age of `2^(k+2)` rounds, and the shares of the others are normalised, less that of the new expert.
 
     Regret on any interval: that of `FLH` times a factor `log T` (Hazan and Seshadhri 2007).
 
     Args:
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default.
-        shortest: rounds between two newcomers.
+        shortest: rounds between two new experts.
         horizon: number of rounds, if known: `a = T^(-1/2)`; otherwise `a` falls as `t^(-1/2)`.
         exp_concavity: `a` for losses such that `exp(-a l)` is concave; needs loss or full feedback. Gains are then
             not scaled.

@@ -1,4 +1,4 @@
-"""CBCE: experts weighed by betting on them."""
+"""CBCE: experts weighted by coin betting."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from samuel.online.rivals.rival import Rival, RivalRule, Weights, doubling, norm
 class CbceRule(RivalRule):
     """CBCE as pure functions; `CBCE` explains them.
 
-    Kept of an expert: `sum g`, the logarithm of its wealth `1 + sum g w`, the rounds it lived and the logarithm of
-    its prior. As `w` is the share `sum g / (n + 1)` of the wealth, the wealth is a product of positive factors.
+    State of an expert: `sum g`, the logarithm of its wealth `1 + sum g w`, its age and the logarithm of its prior. As
+    `w` is the share `sum g / (n + 1)` of the wealth, the wealth is a product of positive factors.
     """
 
     def born(self, like: Array, t: Array | int) -> Weights:
@@ -27,7 +27,7 @@ class CbceRule(RivalRule):
         xp = namespace(gains)
         total, log_wealth, lived, log_prior = weights
         bet = total / (lived + 1)
-        # Who has no weight cannot lose any.
+        # Experts without weight cannot lose.
         counted = xp.where(bet > 0, gains, xp.maximum(gains, xp.zeros_like(gains)))
         return total + counted, log_wealth + xp.log1p(counted * bet), lived + running, log_prior
 
@@ -44,22 +44,22 @@ class CbceRule(RivalRule):
     def _log_prior(self, like: Array, t: Array | int) -> Array:
         xp, cover = namespace(like), cast(Anytime, self.cover)
         start = xp.asarray(t // cover.shortest + 1, dtype=like.dtype)
-        # The logarithm of a whole power of 2 may be rounded to just below it.
+        # log2 of a power of 2 may be rounded down.
         levels = xp.floor(xp.log2(start) + 1e-6)
         return -2 * xp.log(start) - xp.log(1 + levels)
 
 
 class CBCE(Rival):
-    """Coin betting for changing environment: every expert's weight is what a gambler who bets on it would stake.
+    """Coin betting for changing environment: every expert's weight is the stake of a gambler on its gains.
 
-    On blocks of doubling lengths, with gains `r` cut to [-1, 1], `n` the rounds an expert has lived and `J1` the
+    On blocks of doubling lengths, with gains `r` clipped to [-1, 1], `n` the age of an expert and `J1` the
     number of the start of its block (counted from 1, in units of the shortest block):
 
         g = r if w > 0 else max(r, 0),   w = (sum g) / (n + 1) * (1 + sum g w),   p_J ~ pi_J max(w_J, 0)
         pi_J ~ 1 / (J1^2 (1 + floor(log2 J1))),   p = pi where every w is 0 or less
 
-    What counts depends on whether a weight is 0 or just above it, so that rounding can change decisions: long runs that
-    are compiled and runs by hand may differ by a percent of their loss.
+    Decisions depend on the sign of sums near 0, and so on rounding: compiled long runs may differ from runs by hand in
+    a percent of their loss.
 
     Regret on any interval: `O(sqrt(|I| log T))` for gains in [-1, 1]: a factor `sqrt(log T)` less than SAOL (Jun,
     Orabona, Wright and Willett 2017).

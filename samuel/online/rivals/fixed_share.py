@@ -1,4 +1,4 @@
-"""Fixed share: Hedge that gives a little of the weight back in every round, and so tracks the best expert."""
+"""Fixed share: Hedge that redistributes a share of the weight in every round, to track the best expert."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from samuel.online.rivals.rival import Weights, normalised, power
 class FixedShareRule(FixedExpertsRule):
     """Fixed share as pure functions; `FixedShare` explains them.
 
-    Kept of an expert: its share, and the mean of the shares that it had before any were given back.
+    State of an expert: its share, and the mean of its shares before redistribution.
     """
 
     share: float = -1.0
     """`alpha`; below 0 for one that falls as `1 / (t + 1)`."""
     past: bool = False
-    """Whether what is given back is spread as the weight was in the past, not equally."""
+    """Whether to redistribute in proportion to past weights, not equally."""
 
     def born(self, like: Array, t: Array | int) -> Weights:
         equal = namespace(like).zeros_like(like) + 1 / len(self.experts)
@@ -37,7 +37,7 @@ class FixedShareRule(FixedExpertsRule):
     def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
         xp = namespace(gains)
         shares, mean = weights
-        # Relative to the largest gain, and no share quite 0: so not all of them can vanish, and each can come back.
+        # Relative to the largest gain, and no share exactly 0: not all can underflow, and each can recover.
         shares = at_least(shares, float(xp.finfo(shares.dtype).tiny))
         posterior = shares * normalised(self.rate_at(t, gains) * gains, running)
         posterior = posterior / xp.sum(posterior, axis=(-2, -1), keepdims=True)
@@ -49,27 +49,27 @@ class FixedShareRule(FixedExpertsRule):
         return weights[0]
 
 
-CHANGES = "the number of changes is known: without it, shares fall as 1 / (t + 1); share=... says it beforehand"
+CHANGES = "the number of changes is known: without it, shares fall as 1 / (t + 1); give share=..."
 
 
 class FixedShare(FixedExperts):
-    """Tracking the best expert: after every round a share of the weight is given back to all experts.
+    """Tracking the best expert: after every round a share of the weight is redistributed to all experts.
 
     With gains `r` in [-1, 1] over `N` experts, `v` the weights after a round and `p` those of the next:
 
         v_i ~ p_i exp(a r_i),   p_i = (1 - alpha) v_i + alpha / N
 
-    (Herbster and Warmuth 1998). With `past=True` the share is given back in proportion to the mean of all past `v`,
-    equal weights at the start among them (Bousquet and Warmuth 2002): an expert that was good before comes back
-    sooner. Regret against experts that change `k` times: `O(sqrt(T (k log(T / k) + (k + 1) log N)))` with
-    `alpha = k / T`, and rate and horizon to match.
+    (Herbster and Warmuth 1998). With `past=True` the share is redistributed in proportion to the mean of all past `v`,
+    including the initial one (Bousquet and Warmuth 2002): an expert that was good before returns sooner. Regret against
+    experts that change `k` times: `O(sqrt(T (k log(T / k) + (k + 1) log N)))` with `alpha = k / T`, and rate and
+    horizon to match.
 
     Args:
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default.
         share: `alpha`; by default `1 / (t + 1)` after `t` rounds, as in `FLH`.
-        past: give back as the weight was in the past.
-        experts: points that never move, one expert each, `(experts, dim)`; on a simplex its corners by default.
+        past: redistribute in proportion to past weights.
+        experts: fixed points, one expert each, `(experts, dim)`; on a simplex its corners by default.
             Elsewhere the experts are base learners, `Adagrad` with six learning rates unless others are named.
         rate: `a`, for gains in [-1, 1].
         horizon: number of rounds, if known.

@@ -1,4 +1,4 @@
-"""FLH: a new expert in every round, all of them kept."""
+"""FLH: a new expert in every round, all kept."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from samuel.online.rivals.rival import HORIZON, Rival, RivalRule, Weights, log_s
 
 @dataclass(frozen=True, kw_only=True)
 class FlhRule(RivalRule):
-    """FLH as pure functions; `FLH` explains them. What is kept of an expert is the logarithm of its share."""
+    """FLH as pure functions; `FLH` explains them. State of an expert: the logarithm of its share."""
 
     every: int
-    """Rounds between two newcomers."""
+    """Rounds between two new experts."""
     rate: float = 0.0
     """`a`; 0 for one that falls as `t^(-1/2)`."""
 
     @property
     def rhythm(self) -> int:
-        # With many experts, rounds in which none is born are worth compiling on their own.
+        # With many experts, it pays to compile rounds without a new expert separately.
         return self.every if isinstance(self.cover, AllIntervals) else 1
 
     def born(self, like: Array, t: Array | int) -> Weights:
-        return (namespace(like).zeros_like(like),)  # a newcomer's share is given by `settled`
+        return (namespace(like).zeros_like(like),)  # the share of a new expert is set by `settled`
 
     def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
         rate = self.rate or power(t, -0.5, gains)
         return (weights[0] + rate * gains,)
 
     def settled(self, weights: Weights, running: Array, starts: Array, t: Array | int) -> Weights:
-        """Bring the shares of those that were there to a sum of 1, then give the newcomer its own."""
+        """Normalise the shares of the old experts, then add that of the new one."""
         (log_share,) = weights
         xp = namespace(log_share)
         newcomers = starts.any()
-        part = self.every * power(t + self.every, -1.0, log_share)  # 1 / number of newcomers so far
+        part = self.every * power(t + self.every, -1.0, log_share)  # 1 / number of experts so far
         left = xp.log(xp.where(part < 1, 1 - part, 1.0))
         old = log_share - log_sum(log_share, running & ~starts) + left
         new = xp.log(part / len(self.experts)) + xp.zeros_like(log_share)
@@ -50,7 +50,7 @@ class FlhRule(RivalRule):
 
 
 class HistoryFollower(Rival):
-    """What `FLH` and `AFLH` have in common: all but the cover."""
+    """Base class of `FLH` and `AFLH`, which differ in the cover."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class HistoryFollower(Rival):
         if exp_concavity is not None:
             if options.get("feedback", "linear") == "linear":
                 raise ValueError(
-                    f"exp_concavity={exp_concavity!r} is a property of losses, which linear feedback does not tell: "
+                    f"exp_concavity={exp_concavity!r} is a property of losses, which linear feedback does not reveal: "
                     'choose feedback="loss" or feedback="full"'
                 )
             if horizon is not None:
@@ -77,7 +77,7 @@ class HistoryFollower(Rival):
             if options.get("gradient_bound") is not None:
                 raise ValueError(
                     f"gradient_bound={options['gradient_bound']!r} has no use with exp_concavity={exp_concavity!r}: "
-                    "gains are then taken as they are"
+                    "gains are then not scaled"
                 )
             settings |= {"rate": positive("exp_concavity", exp_concavity), "raw": True}
         elif horizon is None:
@@ -88,21 +88,20 @@ class HistoryFollower(Rival):
 
 
 class FLH(HistoryFollower):
-    """Follow the leading history: a new expert in every round, which sees all that comes after.
+    """Follow the leading history: a new expert in every round, all kept.
 
-    With `m` experts so far and the newcomer among them:
+    With `m` experts so far, including the new one:
 
-        p_i ~ p_i exp(a r_i),   then the newcomer gets 1/m and the others are scaled by 1 - 1/m
+        p_i ~ p_i exp(a r_i),   then the new expert gets 1/m and the others are scaled by 1 - 1/m
 
     Regret on any interval, beside that of the base learner: `O(log T)` for exp-concave losses with `a` their
-    exp-concavity; `O(sqrt(T) log T)` for convex ones with `a = T^(-1/2)`, which on short intervals says little (Hazan
-    and Seshadhri 2007). A round takes
-    time and memory in proportion to the number of experts so far: `AFLH` prunes them.
+    exp-concavity; `O(sqrt(T) log T)` for convex ones with `a = T^(-1/2)`, vacuous on short intervals (Hazan and
+    Seshadhri 2007). A round takes time and memory in proportion to the number of experts so far: `AFLH` prunes them.
 
     Args:
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default.
-        shortest: rounds between two newcomers.
+        shortest: rounds between two new experts.
         horizon: number of rounds, if known: `a = T^(-1/2)`; otherwise `a` falls as `t^(-1/2)`.
         exp_concavity: `a` for losses such that `exp(-a l)` is concave; needs loss or full feedback. Gains are then
             not scaled.

@@ -1,4 +1,4 @@
-"""Hedge: the same experts for the whole run, weighed by all that they ever lost."""
+"""Hedge: the same experts for the whole run, weighted by their total losses."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from samuel.online.rivals.rival import HORIZON, Rival, RivalRule, Weights, norma
 
 @dataclass(frozen=True, kw_only=True)
 class FixedExpertsRule(RivalRule):
-    """Experts that are there from the first round to the last; a subclass weighs them."""
+    """Experts that run from the first round to the last; a subclass weights them."""
 
     places: tuple[tuple[float, ...], ...] = ()
-    """Where the experts stand at the start; all at the centre of the domain if there are none."""
+    """Initial points of the experts; empty to start all at the centre of the domain."""
     rate: float = 0.0
-    """`a`; 0 for one that suits the horizon."""
+    """`a`; 0 for the default."""
     horizon: int = 0
-    """Rounds in all; 0 if that is not known, and the rate then falls with every round."""
+    """Number of rounds; 0 if unknown, and the rate then falls with the round."""
 
     def first_points(self, decision: Array, slots: int) -> Array:
         points = self.start_points(decision, slots)
@@ -45,7 +45,7 @@ class FixedExpertsRule(RivalRule):
 
 @dataclass(frozen=True, kw_only=True)
 class HedgeRule(FixedExpertsRule):
-    """Hedge as pure functions; `Hedge` explains them. What is kept of an expert is the sum of its gains."""
+    """Hedge as pure functions; `Hedge` explains them. State of an expert: the sum of its gains."""
 
     def born(self, like: Array, t: Array | int) -> Weights:
         return (namespace(like).zeros_like(like),)
@@ -61,10 +61,10 @@ class HedgeRule(FixedExpertsRule):
 
 
 class FixedExperts(Rival):
-    """A learner whose experts are there from the first round to the last: `Hedge` and `FixedShare`.
+    """Base class of learners whose experts run from the first round to the last: `Hedge` and `FixedShare`.
 
     Args:
-        kind: how they are weighed.
+        kind: the rule that weights them.
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default.
         experts: points that never move, one expert each, `(experts, dim)`; on a simplex its corners by default.
@@ -72,8 +72,8 @@ class FixedExperts(Rival):
         rate: `a`, for gains in [-1, 1].
         horizon: number of rounds, if known.
         settings: further fields of the rule.
-        assumptions: what the theory asks for and was not given.
-        options: those of every `Rival` but `newborns`, for none is ever born.
+        assumptions: conditions of the theory that were not given.
+        options: those of every `Rival` except `newborns`.
     """
 
     rule: FixedExpertsRule
@@ -119,15 +119,14 @@ class FixedExperts(Rival):
 
 
 class Hedge(FixedExperts):
-    """Hedge, the weighted majority: fixed experts, good over the whole run and on no shorter stretch.
+    """Hedge (weighted majority): fixed experts, with a regret bound over the whole run only.
 
     With gains `r` in [-1, 1] over `N` experts:
 
-        p_i ~ exp(a sum r_i),   a = sqrt(2 log N / T),   or sqrt(2 log N / t) where the horizon is not known
+        p_i ~ exp(a sum r_i),   a = sqrt(2 log N / T),   or sqrt(2 log N / t) without a horizon
 
     Regret over the whole run against the best expert: `O(sqrt(T log N))`; on an interval inside it there is no
-    bound (Littlestone and Warmuth 1994; Arora, Hazan and Kale 2012). It is the control that shows what blocks of
-    time add.
+    bound (Littlestone and Warmuth 1994; Arora, Hazan and Kale 2012). It is the control that shows what blocks add.
 
     Args:
         dim: dimension of the decisions.

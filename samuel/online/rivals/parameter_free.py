@@ -1,4 +1,4 @@
-"""The parameter-free strongly adaptive learner: no experts, but corrections on top of corrections."""
+"""The parameter-free strongly adaptive learner: corrections on many levels instead of experts."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from samuel.online.domains import Ball, Domain
 from samuel.online.learner import Info, Learner, Pace, Rule, check_options, check_place, whole_number
 
 NEWTON = 2 / (2 - math.log(3))
-"""The step of the Newton method that chooses how much of its wealth a bettor stakes."""
+"""Step of the online Newton method for the staked fraction of wealth."""
 
 
 class Bettor(NamedTuple):
-    """Gamblers that stake a part of their wealth: the number they choose is their stake. Shapes `(..., levels)`."""
+    """Coin bettors: the number they choose is their stake, a fraction of their wealth. Shapes `(..., levels)`."""
 
     log_wealth: Array
     part: Array
-    """What part of the wealth is staked, in [-1/2, 1/2]."""
+    """The staked fraction of wealth, in [-1/2, 1/2]."""
     curvature: Array
 
     @classmethod
     def fresh(cls, like: Array) -> Bettor:
-        """Gamblers with a wealth of 1 who stake nothing yet."""
+        """Bettors with a wealth of 1 and no stake."""
         zero = namespace(like).zeros_like(like)
         return cls(zero, zero, zero + 1)
 
     @property
     def stake(self) -> Array:
-        """The numbers they choose."""
+        """The stakes."""
         return self.part * namespace(self.part).exp(self.log_wealth)
 
-    def told(self, gradient: Array, low: float, high: float) -> Bettor:
-        """The same after a round with a gradient in [-1, 1] for the number cut to `low..high`."""
+    def updated(self, gradient: Array, low: float, high: float) -> Bettor:
+        """The bettors after a round with a gradient in [-1, 1] at the number clipped to `low..high`."""
         xp = namespace(gradient)
         stake = self.stake
-        # Beyond the ends only a gradient that leads back counts.
+        # Beyond the ends only a gradient that points back counts.
         outwards = ((stake < low) & (gradient > 0)) | ((stake > high) & (gradient < 0))
         gradient = xp.where(outwards, 0.0, gradient)
         slope = gradient / (1 - gradient * self.part)
@@ -51,14 +51,14 @@ class Bettor(NamedTuple):
 
 
 class ParameterFreeState(NamedTuple):
-    """Every level's direction, length and share, and what they make together."""
+    """Every level's direction, length and share, and the resulting points."""
 
     round: Array | int
     decision: Array
     anchor: Array
-    """Where the topmost level starts from, `(..., d)`."""
+    """The anchor of the topmost level, `(..., d)`."""
     loose: Array
-    """Every level's point before it is brought into the domain, `(..., levels, d)`."""
+    """Every level's point before projection, `(..., levels, d)`."""
     held: Array
     """The same points, in the domain; the decision is the first."""
     direction: Array
@@ -133,8 +133,8 @@ class ParameterFreeRule(Rule):
             round=state.round + 1,
             direction=ball.points,
             squares=ball.memory[0],
-            length=state.length.told(slope, 0.0, self._longest / self._unit),
-            share=state.share.told(pull, 0.0, 1.0),
+            length=state.length.updated(slope, 0.0, self._longest / self._unit),
+            share=state.share.updated(pull, 0.0, 1.0),
             bound=bound,
             share_bound=share_bound,
         )
@@ -145,7 +145,7 @@ class ParameterFreeRule(Rule):
         return after, {"healthy": xp.all(combine.usable(after.decision), axis=-1)}
 
     def _pass_up(self, state: ParameterFreeState, gradient: Array) -> Array:
-        """The gradient that each level is told: of what pushes further out of the domain, nothing is passed up."""
+        """The gradient of each level: parts that point out of the domain are not passed up."""
         xp = namespace(gradient)
         away = state.loose - state.held
         squared = xp.sum(away * away, axis=-1)
@@ -169,7 +169,7 @@ class ParameterFreeRule(Rule):
 
         anchor = state.anchor
         if self.newborns == "warm":
-            # Nothing is above the topmost level that runs: when it starts, so does everything.
+            # When the topmost running level starts, all levels start.
             running = xp.asarray(self.cover.running(state.round, levels))
             anew = xp.all(starts == running)
             anchor = xp.where(anew, state.decision, anchor)
@@ -182,7 +182,7 @@ class ParameterFreeRule(Rule):
         )
 
     def _decided(self, state: ParameterFreeState) -> ParameterFreeState:
-        """From the topmost level down: some way back to the anchor, and a step of one's own."""
+        """From the topmost level down: a part of the way back to the anchor, and the level's own step."""
         xp = namespace(state.decision)
         levels = state.direction.shape[-2]
         running = xp.asarray(self.cover.running(state.round, levels))
@@ -202,17 +202,17 @@ class ParameterFreeRule(Rule):
 
     @property
     def _unit(self) -> float:
-        """In what a bettor's wealth is counted: half of the domain, or 1."""
+        """Unit of a bettor's wealth: half of the domain, or 1."""
         return self.domain.diameter(self.dim) / 2 if self.domain.bounded else 1.0
 
     @property
     def _longest(self) -> float:
-        """How long a level's own step can be."""
+        """Maximum length of a level's own step."""
         return self.domain.diameter(self.dim) if self.domain.bounded else 1e15
 
 
 def _length(gradient: Array) -> Array:
-    """The Euclidean norm of numbers that may be too large or too small to be squared."""
+    """The Euclidean norm without overflow or underflow."""
     xp = namespace(gradient)
     largest = xp.max(xp.abs(gradient), axis=-1)
     scaled = gradient / xp.where(largest > 0, largest, 1.0)[..., None]
@@ -229,19 +229,18 @@ class ParameterFree(Learner):
         x^k = Proj(c + (1 - z^k) (x^(k+1) - c) + w^k),   and x^0 is the decision.
 
     A level passes the gradient on to the one above it, without the part that pushes out of the domain. When a block
-    starts, its level forgets everything. Bettors choose what part of their wealth they stake by a Newton method
-    (Cutkosky and Orabona 2018).
+    starts, its level is reset. The staked fractions follow an online Newton step (Cutkosky and Orabona 2018).
 
     Regret on any interval: `O~(|u - c| sqrt(sum |g|^2))` over the gradients of that interval (Cutkosky 2020; the
     chain of levels as in Zhang, Cutkosky and Paschalidis 2022). Gradients and pulls on the shares are measured in
-    units of the largest so far. Bets compound, so the method is chaotic: after some hundred rounds decisions differ
-    with the last digit of the gradients, and where feedback comes many rounds late they can run away.
+    units of the largest so far. Bets compound, so rounding errors grow: after some hundred rounds decisions depend on
+    the last digit of the gradients, and with late feedback they can diverge.
 
     Args:
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default.
         shortest: rounds in the shortest block.
-        newborns: "warm" (when all levels start anew, from the decision) or "cold" (from the domain's centre).
+        newborns: "warm" (when all levels restart, from the decision) or "cold" (from the domain's centre).
         options: `streams`, `seed`, `dtype`, `record`, as for every `Learner`.
 
     >>> from samuel.online import ParameterFree, Ball
@@ -253,7 +252,7 @@ class ParameterFree(Learner):
     """
 
     assumptions: tuple[str, ...] = ("gradients are no longer than 1: they are divided by the longest one so far",)
-    """What the method's theory asks for and was not given, and what is done instead."""
+    """Conditions of the theory that were not given, and what is done instead."""
 
     def __init__(
         self,

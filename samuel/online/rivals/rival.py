@@ -1,6 +1,6 @@
-"""The frame that the rivals share: experts on the blocks of a cover, gains brought to a scale, a weighted average.
+"""Base classes of the rivals: experts on the blocks of a cover, scaled gains, a weighted average.
 
-A rival's file says how the experts are weighed: a subclass of `RivalRule` with three functions of its weights.
+A rival defines how experts are weighted: a subclass of `RivalRule` with three functions of its weights.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from samuel.online.ensemble import EnsembleRule, choose_experts, default_learnin
 from samuel.online.learner import Info, Learner, Pace, check_options, check_place, whole_number
 
 Weights = tuple[Array, ...]
-"""What a rival keeps of each expert: arrays `(..., slots, experts)`."""
+"""Per-expert state of a rival: arrays `(..., slots, experts)`."""
 
 FEEDBACK = ("linear", "loss", "full")
 
 
 class RivalState(NamedTuple):
-    """The experts, what is kept of each to weigh it, and the decision made from them."""
+    """The experts, their weights' state, and the decision."""
 
     round: Array | int
     decision: Array
@@ -38,33 +38,34 @@ class RivalState(NamedTuple):
     p: Array
     """The weight of every expert in the decision, shape `(..., slots, experts)`; 0 where no block is running."""
     fit: Array
-    """Which experts have finite numbers, `(..., slots, experts)`; the others have no say until their slot restarts."""
+    """Which experts have finite numbers, `(..., slots, experts)`; the others have no weight until their slot
+    restarts."""
     bound: Array
-    """The largest gain so far in absolute value, or the one known beforehand, shape `(...)`."""
+    """The largest absolute gain so far, or its given bound, shape `(...)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RivalRule(EnsembleRule):
-    """Experts on the blocks of a cover, weighed by a subclass with `born`, `judge` and `weigh`.
+    """Experts on the blocks of a cover, weighted by a subclass with `born`, `judge` and `weigh`.
 
-    Gains reach the subclass divided by the largest one so far, so that they lie in [-1, 1] as the theory of all
-    rivals asks; by `bound` instead, if it is not 0, and then cut off there.
+    The subclass gets gains divided by the largest one so far, so that they lie in [-1, 1], as the theory of all rivals
+    requires; or divided by `bound`, if it is not 0, and clipped.
     """
 
     bound: float = 0.0
     raw: bool = False
-    """Whether gains are taken as they are, not on a scale of their own."""
+    """Whether gains are not scaled."""
 
     @abstractmethod
     def born(self, like: Array, t: Array | int) -> Weights:
-        """What is kept of experts that start when `t` rounds are complete; `like` is `(..., slots, experts)`."""
+        """The state of experts that start when `t` rounds are complete; `like` is `(..., slots, experts)`."""
 
     @abstractmethod
     def judge(self, weights: Weights, gains: Array, running: Array, t: Array | int) -> Weights:
         """The same after a round in which the experts had these gains.
 
         Args:
-            weights: what was kept so far.
+            weights: the state so far.
             gains: in [-1, 1], 0 where an expert is not running; `(..., slots, experts)`.
             running: which experts are; broadcasts against the gains.
             t: rounds completed, this one among them.
@@ -72,28 +73,28 @@ class RivalRule(EnsembleRule):
 
     @abstractmethod
     def weigh(self, weights: Weights, running: Array, t: Array | int) -> Array:
-        """How much each expert counts in the coming round: at least 0, and on any scale; `(..., slots, experts)`."""
+        """Weight of each expert in the coming round: at least 0, on any scale; `(..., slots, experts)`."""
 
     def settled(self, weights: Weights, running: Array, starts: Array, t: Array | int) -> Weights:
-        """The weights once the newborns of a round are there; most rivals leave them as they are."""
+        """The weights after new experts have started; unchanged by default."""
         return weights
 
     def rescaled(self, weights: Weights, factor: Array) -> Weights:
-        """The weights when the unit of gains has grown, where they come of sums of gains that are kept.
+        """The weights after a change of the unit of gains, for weights that depend on sums of gains.
 
         `factor` is the old unit over the new one, 1 in most rounds; `(..., 1, 1)`.
         """
         return weights
 
     def foreseen(self, weights: Weights, gradient: Array, before: RivalState, points: Array) -> Weights:
-        """The weights once the experts have moved to `points`; rivals that expect nothing leave them as they are.
+        """The weights after the experts have moved to `points`; unchanged by default.
 
         `gradient` is the one at the decision; `before` is the state before the round, with the bound after it.
         """
         return weights
 
     def prior(self, weights: Weights, running: Array) -> Array:
-        """What counts where all weights are 0; equal shares by default."""
+        """The weights where all are 0; equal shares by default."""
         return running
 
     def scaled(self, gains: Array, bound: Array) -> tuple[Array, Array]:
@@ -120,7 +121,7 @@ class RivalRule(EnsembleRule):
         return self._decided(state, running)
 
     def first_points(self, decision: Array, slots: int) -> Array:
-        """Where the experts stand at the start of the run."""
+        """Initial points of the experts."""
         return self.start_points(decision, slots)
 
     def grow(self, state: RivalState, rounds: int) -> RivalState:
@@ -145,7 +146,7 @@ class RivalRule(EnsembleRule):
         gains = feedback.gains(state.decision, state.points)
         finite = xp.isfinite(gains)
         counted = running & state.fit & finite
-        # An expert that stands where the decision is has a gain of 0, and what rounding makes of it is no gain.
+        # An expert at the decision has a gain of 0 up to rounding, which is removed.
         rounding = feedback.rounding(state.decision)[..., None, None]
         used, bound = self.scaled(xp.where(counted & (xp.abs(gains) > rounding), gains, 0.0), state.bound)
         t = state.round + 1
@@ -204,17 +205,17 @@ class RivalRule(EnsembleRule):
 
 
 class Rival(Learner):
-    """A learner that follows experts on the blocks of a cover; its subclasses are SAMUEL's rivals.
+    """Base class of SAMUEL's rivals: experts on the blocks of a cover.
 
     All of them take these options, and `shortest` if they start new experts:
 
     Args:
-        kind: how the experts are weighed.
+        kind: the rule that weights the experts.
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default.
-        cover: which stretches of time get experts of their own.
-        base: what every expert does with its gradients; `ScaleFreeOGD` with the rate that fits the domain by
-            default, or a rate of 1 where the domain has no end.
+        cover: intervals with experts of their own.
+        base: base learner of every expert; by default `ScaleFreeOGD` with the rate that fits the domain, or 1 on an
+            unbounded one.
         learning_rates: several rates for the base learner instead; one expert per rate on every block.
         learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
         newborns: "warm" (start at the decision) or "cold" (at the domain's centre).
@@ -222,7 +223,7 @@ class Rival(Learner):
             times the diameter of the domain. Otherwise in units of the largest gain so far.
         feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
             and gradient).
-        assumptions: what the theory asks for and was not given.
+        assumptions: conditions of the theory that were not given.
         settings: further fields of the rule.
         options: `streams`, `seed`, `dtype`, `record`, as for every `Learner`.
     """
@@ -230,7 +231,7 @@ class Rival(Learner):
     rule: RivalRule
 
     assumptions: tuple[str, ...]
-    """What the method's theory asks for and was not given, and what is done instead."""
+    """Conditions of the theory that were not given, and what is done instead."""
 
     def __init__(
         self,
@@ -272,14 +273,14 @@ class Rival(Learner):
         return tuple(base.learning_rate for base in self.rule.experts)
 
     def weights(self) -> Any:
-        """How the decision is made up: the weight of each expert, shape `(*streams, slots, experts)`."""
+        """The weight of each expert in the decision, shape `(*streams, slots, experts)`."""
         return self._state.p.copy()
 
 
-BOUNDED = "gains lie in [-1, 1]: they are divided by the largest one so far; gradient_bound=... says it beforehand"
-"""What all rivals' theory asks for."""
-HORIZON = "the horizon is known: without one, rates fall as t^(-1/2); horizon=... says it beforehand"
-"""What the theory of some asks for."""
+BOUNDED = "gains lie in [-1, 1]: they are divided by the largest one so far; give gradient_bound=... if known"
+"""Condition of all rivals' theory."""
+HORIZON = "the horizon is known: without one, rates fall as t^(-1/2); give horizon=..."
+"""Condition of the theory of some."""
 
 
 def rival_experts(
@@ -289,17 +290,17 @@ def rival_experts(
     domain: Domain,
     dim: int,
 ) -> tuple[Base, ...]:
-    """The experts of a block as users name them; by default one, scale-free gradient descent."""
+    """The experts of a block from the options; by default one, scale-free gradient descent."""
     if base is None and learners is None and learning_rates is None:
         rate = default_learning_rates(ScaleFreeOGD(), domain, dim)[-1] if domain.bounded else 1.0
         return (ScaleFreeOGD(rate),)
     if base is not None and learners is None and learning_rates is None and isinstance(base, Base):
-        return (base,)  # with the rate that it has
+        return (base,)  # with its own rate
     return choose_experts(base, learning_rates, learners, domain, dim, default=ScaleFreeOGD())
 
 
 def gain_bound(gradient_bound: float | None, domain: Domain, dim: int) -> float:
-    """How large a gain can be if gradients are no longer than a bound; 0 if that is not known."""
+    """Upper bound on gains from a bound on gradients; 0 if unknown."""
     if gradient_bound is None:
         return 0.0
     gradient_bound = positive("gradient_bound", gradient_bound)

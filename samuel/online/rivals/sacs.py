@@ -14,7 +14,7 @@ from samuel.online.rivals.rival import Rival, RivalRule, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class SacsRule(RivalRule):
-    """SACS as pure functions; `SACS` explains them. Kept of an expert: `R = sum r` and `C = sum |r|`."""
+    """SACS as pure functions; `SACS` explains them. State of an expert: `R = sum r` and `C = sum |r|`."""
 
     def born(self, like: Array, t: Array | int) -> Weights:
         nothing = namespace(like).zeros_like(like)
@@ -37,11 +37,11 @@ class SacsRule(RivalRule):
         return xp.where(running, -xp.exp(more - top) * xp.expm1(less - more), 0.0)
 
 
-SMOOTH = "losses are smooth and at least 0: that cannot be seen here, and other losses have no guarantee"
+SMOOTH = "losses are smooth and at least 0: this is not checked, and other losses have no guarantee"
 
 
 class SACS(Rival):
-    """Strongly adaptive algorithm for convex and smooth functions: weights from a potential, with no rate at all.
+    """Strongly adaptive algorithm for convex and smooth functions: weights from a potential, without a step size.
 
     On blocks of doubling lengths, every other one left out, with `R = sum r` and `C = sum |r|` since an expert's
     birth:

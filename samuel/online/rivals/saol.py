@@ -16,7 +16,7 @@ from samuel.online.rivals.rival import Rival, RivalRule, Weights, doubling, norm
 
 @dataclass(frozen=True, kw_only=True)
 class SaolRule(RivalRule):
-    """SAOL as pure functions; `SAOL` explains them. What is kept of an expert is the logarithm of its weight."""
+    """SAOL as pure functions; `SAOL` explains them. State of an expert: the logarithm of its weight."""
 
     def born(self, like: Array, t: Array | int) -> Weights:
         return (namespace(like).zeros_like(like) + namespace(like).log(self._rates(like)),)
@@ -38,13 +38,13 @@ def _rates(shortest: int, slots: int) -> np.ndarray:
 
 
 class SAOL(Rival):
-    """Strongly adaptive online learner: one rate for the weights of every block, fixed by the block's length.
+    """Strongly adaptive online learner: one step size for the weights of every block, fixed by its length.
 
     On blocks of doubling lengths, with `r_I` the gain of the expert on block `I` over the decision:
 
         eta_I = min(1/2, |I|^(-1/2)),   w_I = eta_I at birth,   w_I <- w_I (1 + eta_I r_I),   p_I ~ w_I
 
-    Regret on any interval: `O(sqrt(|I|) log T)` for gains in [-1, 1], whatever the gradients were (Daniely, Gonen
+    Regret on any interval: `O(sqrt(|I|) log T)` for gains in [-1, 1], independent of the gradients (Daniely, Gonen
     and Shalev-Shwartz 2015, who draw an expert by `p`; here the decision is the average, as suits convex losses).
 
     Args:

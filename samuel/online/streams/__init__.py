@@ -1,7 +1,7 @@
-"""Streams: sequences of losses, made lazily and the same each time they are asked for.
+"""Streams: sequences of losses, generated lazily and reproducibly.
 
-A stream knows its loss family, its dimension and how to make the data of any stretch of rounds. It never holds
-more than the stretch that is being played, so it can be as long as you like.
+A stream has a loss family, a dimension and a function that makes the data of any range of rounds. Only the range being
+played is in memory.
 """
 
 from samuel.online.streams.adversarial import Adversary

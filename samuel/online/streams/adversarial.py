@@ -15,18 +15,17 @@ SCALE, BIAS, SIGNS = 1, 2, 3
 
 @dataclass(frozen=True)
 class Adversary(Generated):
-    """Random signs with a bias that is gone by the time it can be known, on blocks of every length.
+    """Random signs with a bias that changes before it can be estimated, on blocks of every length.
 
     Gradients have entries `+-1/sqrt(dim)`, so norm 1. Time is cut into stretches of `longest` rounds, each of them
-    into blocks of `n = 2^k` rounds, with `k` drawn at random for the stretch. In a block every coordinate has its
-    own bias, `n^(-1/2)` up or down: just as large as chance alone would make the mean of `n` signs. So it takes about
-    `n` rounds to tell its sign, and then it is drawn anew. On `Ball(1.0)`, whatever a learner does, its expected
-    regret on a block is of order `sqrt(n)`.
+    into blocks of `n = 2^k` rounds, with `k` drawn at random for the stretch. In a block every coordinate has its own
+    bias of `n^(-1/2)`, up or down, the standard deviation of the mean of `n` signs. So it takes about `n` rounds to
+    estimate its sign, and then it is redrawn. On `Ball(1.0)` every learner has expected regret of order `sqrt(n)` on a
+    block.
 
-    This stands in for the adversary of lower-bound proofs, in the form that can be written down in advance: it does
-    not see the decisions. An adversary that does could punish a given learner more, but none can make a bound of
-    order `sqrt(n)` on every interval wrong: here good learners differ by constants, and a growth exponent of the
-    worst regret clearly above 1/2 is the learner's own doing.
+    This is the oblivious adversary of lower-bound proofs. An adaptive one could punish a given learner more, but not
+    violate bounds of order `sqrt(n)` on every interval: good learners differ by constants here, and a growth exponent
+    of the worst regret clearly above 1/2 is due to the learner.
 
     Args:
         dim: number of coordinates.

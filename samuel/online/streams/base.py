@@ -1,4 +1,4 @@
-"""What every stream is, streams whose data you have, and streams side by side."""
+"""Base class of streams, streams of given data, and streams side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samuel.online.losses import Data, LinearLoss, LossFamily
 
 
 class Stream(ABC):
-    """A sequence of losses. A subclass sets the attributes and writes `data`."""
+    """A sequence of losses. A subclass sets the attributes and defines `data`."""
 
     loss: LossFamily
     """Which losses."""
@@ -32,7 +32,7 @@ class Stream(ABC):
 
 @dataclass(frozen=True)
 class Recorded(Stream):
-    """A stream of losses whose data you have.
+    """A stream of given data.
 
     Args:
         loss: the loss family.
@@ -72,7 +72,7 @@ class Recorded(Stream):
 
 
 def as_stream(stream: Any) -> Stream:
-    """A stream as it is; an array of gradients `(rounds, [streams,] dim)` as linear losses."""
+    """A stream unchanged; an array of gradients `(rounds, [streams,] dim)` as a stream of linear losses."""
     if isinstance(stream, Stream):
         return stream
     if np.ndim(stream) not in (2, 3):
@@ -85,9 +85,9 @@ def as_stream(stream: Any) -> Stream:
 
 @dataclass(frozen=True)
 class SideBySide(Stream):
-    """Independent streams of one kind, played at once: the same stream with five seeds, say.
+    """Independent streams of one kind side by side, such as one stream with five seeds.
 
-    It is as long as the shortest of them.
+    As long as the shortest of them.
 
     Args:
         parts: the streams; of one loss family and one dimension, and without an axis of streams of their own.

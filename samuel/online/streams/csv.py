@@ -14,9 +14,9 @@ from samuel.core.options import one_of
 from samuel.online.streams.encode import DECIMAL_COMMA, Encoded, Missing, Options, Row, Task
 
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
-"""Which module reads which files; imported when needed, since not every Python is built with all of them."""
+"""Modules for compressed files; imported when needed, since not every Python is built with all of them."""
 MARK = b"\xef\xbb\xbf"
-"""What some programs write in front of a file in UTF-8."""
+"""The byte-order mark of UTF-8."""
 
 
 class CsvStream(Encoded):
@@ -28,34 +28,32 @@ class CsvStream(Encoded):
 
     - A column whose first value is a number must hold numbers. With `scale=True` they are standardised by mean and
       deviation of the *rows before*: nothing is used that was not known at the time. They are 0 until there is a
-      deviation, and cut off at 5 deviations, since a column that was still for long is very surprised at first.
-    - Any other column holds words, at most 50 of them. Each word is a feature of its own, 1 where it stands and
-      else 0.
+      deviation, and clipped at 5 deviations, for columns that were constant for long.
+    - Any other column holds words, at most 50 of them, and is one-hot encoded.
     - A first column without a name is the index that `DataFrame.to_csv` writes, and is left out.
     - With `intercept=True` the last feature is 1 in every round.
 
-    For regression and quantiles the target is standardised by the rows before, too (and not cut off), so that
-    decisions of moderate size suit any file; `target_scale` tells how to go back. The first 10 rows (half of the
-    rows, in a file of less than 20; more if the target does not change in them) are no rounds: they only serve to
-    find its scale. With `scale=False` numbers are taken as they are and every row is a round. For classification
-    the target has two values, and every row is a round. `encodings` tells what became of each column.
+    For regression and quantiles the target is standardised by the rows before, too (and not clipped), so that decisions
+    of moderate size suit any file; `target_scale` inverts this. The first 10 rows (half of the rows, in a file of less
+    than 20; more if the target is constant in them) are not rounds: they only determine its scale. With `scale=False`
+    numbers are unchanged and every row is a round. For classification the target has two values, and every row is a
+    round. `encodings` describes each column.
 
     Args:
         path: the file.
         target: the column to forecast.
         task: "regression" (squared loss), "classification" (logistic loss) or "quantile" (pinball loss).
-        level: which quantile, for `task="quantile"`.
+        level: the quantile, for `task="quantile"`.
         columns: the columns to use as features; all others by default.
-        drop: columns to leave out.
-        missing: what to do where there is no value (an empty cell, NA, NaN, null, ?): "refuse" the file, "skip" the
-            row, or put the "past mean" of the column in its place (for words: none of them). A row without a target
-            is no round in any case.
+        drop: columns to drop.
+        missing: treatment of missing values (an empty cell, NA, NaN, null, ?): "refuse" the file, "skip" the row, or
+            impute the "past mean" of the column (for words: all zeros). Rows without a target are always skipped.
         scale: standardise numbers by the past.
         intercept: add a feature that is always 1.
-        most_features: refuse a file that makes more features than this.
-        separator: what stands between two cells.
-        decimal: what stands before the decimals of a number, "." or ",".
-        tell: called now and then with the number of rows read, to show progress.
+        most_features: maximum number of features.
+        separator: between two cells.
+        decimal: decimal mark, "." or ",".
+        tell: progress callback, called with the number of rows read.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -111,7 +109,7 @@ class CsvStream(Encoded):
                 raise ValueError(f"{name}: the file cannot be read to its end: {error}") from None
 
     def __reduce__(self) -> Any:
-        """A copy reads the file again: the temporary file goes with the process."""
+        """A copy reads the file again: the temporary file belongs to the process."""
         path, target, options, separator, decimal = self._remake
         return partial(CsvStream, **vars(options), separator=separator, decimal=decimal), (path, target)
 
@@ -120,7 +118,7 @@ class CsvStream(Encoded):
 
 
 def _opened(path: Path) -> tuple[IO[bytes], tuple[type[Exception], ...]]:
-    """A file to read, and the errors which say that it is damaged."""
+    """A file to read, and the exceptions that mean it is damaged."""
     try:
         if path.is_dir():
             raise ValueError(f"{path} is a folder; a CSV file is wanted")

@@ -1,4 +1,4 @@
-"""Tables of cells, as they are found in files, into streams of numbers: one pass, bounded memory, no peeking ahead."""
+"""Encode tables as streams of numbers: one pass, bounded memory, past rows only."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ Missing = Literal["refuse", "skip", "past mean"]
 TASKS = ("regression", "classification", "quantile")
 MISSING = ("refuse", "skip", "past mean")
 Row = tuple[str, Sequence[str]]
-"""Where a row stands ("line 7"), and its cells."""
+"""Location of a row ("line 7"), and its cells."""
 
 NO_VALUE = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})
-"""What is written, in capitals or not, where a value is missing."""
+"""Case-insensitive markers of missing values."""
 MOST_CATEGORIES = 50
-"""Values that a column of words may have."""
+"""Maximum number of categories of a column."""
 FURTHEST = 5.0
-"""Deviations from the past mean at which a standardised feature is cut off."""
+"""Deviations from the past mean at which a standardised feature is clipped."""
 WARM_UP = 10
-"""Rows that are only looked at to find the scale of the target."""
+"""Rows that only determine the scale of the target."""
 CELLS_AT_ONCE = 20_000
-"""Cells that are held in memory as text."""
+"""Cells held in memory as text."""
 LARGEST = 1e100
 """Numbers beyond this cannot be squared and summed."""
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+(e[+-]?\d+)?\s*", re.IGNORECASE)
-"""How a number with a decimal comma is written."""
+"""Pattern of numbers with a decimal comma."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a table becomes a stream; the arguments of `CsvStream`."""
+    """Options of the encoding; the arguments of `CsvStream`."""
 
     task: Task = "regression"
     level: float = 0.5
@@ -59,7 +59,7 @@ class Options:
         one_of("task", self.task, TASKS)
         one_of("missing", self.missing, MISSING)
         whole_number("most_features", self.most_features, least=1)
-        _ = self.loss  # refuses a level that is none
+        _ = self.loss  # refuses an invalid level
         for name in ("columns", "drop"):
             value = getattr(self, name)
             if isinstance(value, str) or not (value is None or all(isinstance(entry, str) for entry in value)):
@@ -76,13 +76,13 @@ class Options:
 
 @dataclass
 class Column:
-    """A column of a table, and what has been seen in it."""
+    """A column of a table, and its statistics."""
 
     name: str
     place: int
-    """Which cell of a row."""
+    """Index of the cell in a row."""
     words: bool | None = None
-    """Whether it holds words rather than numbers; None until a value has been seen."""
+    """Whether it holds words, not numbers; None before the first value."""
     codes: dict[str, int] = field(default_factory=dict)
     """The words seen, in order of appearance, and their numbers."""
     low: float = math.inf
@@ -93,21 +93,21 @@ class Column:
 
     @property
     def constant(self) -> bool:
-        """Whether rows that are rounds have nothing but one value, or none."""
+        """Whether rows that are rounds have at most one value."""
         return not self.low < self.high
 
 
 class Encoded(Stream):
-    """A stream made of a table. `CsvStream` and `RiverStream` say where the table comes from.
+    """A stream from a table; the base class of `CsvStream` and `RiverStream`.
 
     Attributes:
         names: the features, one for each coordinate of a decision.
         classes: for classification, the two values of the target: the first is -1 and the second 1.
         missing: how many values were missing, by column.
-        skipped: rows that were left out because of a missing value.
-        warm_up: rows before the first round, which only served to find the scale of the target.
-        encodings: what became of each column, by name: "number", "words" with their number, "target", or why it is
-            left out. An unnamed first column, as `DataFrame.to_csv` writes it, is an index and has the name "".
+        skipped: number of rows skipped because of missing values.
+        warm_up: rows before the first round, which only determine the scale of the target.
+        encodings: by name of column: "number", "words" with their number, "target", or why it is dropped. An unnamed
+            first column, as `DataFrame.to_csv` writes it, is an index and has the name "".
     """
 
     names: tuple[str, ...]
@@ -146,11 +146,11 @@ class Encoded(Stream):
         at = 0
         for number, column in enumerate(table.features):
             if column.words:
-                # A missing word has no number (nan) and is none of those known: all zeros.
+                # A missing word has no code (NaN), and so is all zeros.
                 features[:, at : at + len(column.codes)] = rows[:, number, None] == np.arange(len(column.codes))
                 at += len(column.codes)
             else:
-                # What was missing before the first value of its column could not be standardised.
+                # Values missing before the first value of their column could not be standardised.
                 features[:, at] = np.nan_to_num(rows[:, number], nan=0.0)
                 at += 1
         target = rows[:, len(table.features)]
@@ -175,7 +175,7 @@ class Encoded(Stream):
 
 
 class _Table:
-    """A table of which the rows are read once, and kept as numbers in a temporary file.
+    """A table whose rows are read once, and kept as numbers in a temporary file.
 
     A stored row has a number for each feature (standardised, or the code of a word), the target (standardised, or
     the code of a class), and for a standardised target the mean and the deviation that were used.
@@ -232,7 +232,7 @@ class _Table:
         self._check_width()
 
     def encoding(self, name: str) -> str:
-        """What became of a column."""
+        """The encoding of a column."""
         if name == self.target.name:
             return "target"
         column = next((column for column in self.features if column.name == name), None)
@@ -251,7 +251,7 @@ class _Table:
         raise self.error(f"there is no column {name!r}, {role}.{guess} The columns are {_listed(header)}")
 
     def _check_width(self) -> None:
-        """Refuse more features than were asked for, as soon as it is known."""
+        """Refuse too many features as soon as possible."""
         width = sum(max(len(column.codes), 1) for column in self.features)
         if width > self.options.most_features:
             words = [column.name for column in self.features if len(column.codes) > 1]
@@ -290,7 +290,7 @@ class _Table:
         absent = np.isnan(numbers)
         if absent.any():
             self._count_missing(columns, absent, places)
-            # Without a target there is no loss, so such a row is no round whatever the option.
+            # Without a target there is no loss, so the row is skipped whatever the option.
             keep = ~(absent if self.options.missing == "skip" else absent[:, -1:]).any(axis=1)
             self.skipped += int((~keep).sum())
             numbers = numbers[keep]
@@ -343,7 +343,7 @@ class _Table:
                 hint = "if it is a decimal comma, say decimal=','"
             raise self.error(f"{place}, column {column.name!r}: {_shown(cell)} is not a number; {hint}")
         if not abs(value) <= LARGEST:
-            reason = "too large to reckon with" if math.isfinite(value) else "not a finite number"
+            reason = "too large to compute with" if math.isfinite(value) else "not a finite number"
             raise self.error(f"{place}, column {column.name!r}: {_shown(cell)} is {reason}")
         return value
 
@@ -399,7 +399,7 @@ class _Table:
         features, centre, spread = numbers[:, :-1], mean[:, :-1], deviation[:, :-1]
         absent = np.isnan(features) & ~words
         if options.scale:
-            usable = np.where(spread > 0, spread, np.inf)  # nothing can be said of a scale that is not known yet
+            usable = np.where(spread > 0, spread, np.inf)  # the scale is not known yet
             standard = np.clip((features - centre) / usable, -FURTHEST, FURTHEST)
             features = np.where(words, features, np.where(absent, 0.0, standard))
         else:
@@ -414,7 +414,7 @@ class _Table:
         return np.ascontiguousarray(np.concatenate([features, (target - centre) / spread, centre, spread], axis=1))
 
     def _check_all(self, read: int) -> None:
-        """What can only be said at the end."""
+        """Checks after the last row."""
         missing = sum(column.missing for column in (*self.features, self.target))
         if missing and self.options.missing == "refuse":
             raise self.error(
@@ -471,7 +471,7 @@ class _Past:
         known = ~np.isnan(numbers)
         first = np.take_along_axis(numbers, known.argmax(axis=0)[None], axis=0)[0]
         self.origin = np.where(np.isnan(self.origin), first, self.origin)
-        # Values are counted from the first of their column: squares of large ones would swallow small differences.
+        # Relative to the first value of the column: squares of large values would lose small differences.
         origin = np.where(np.isnan(self.origin), 0.0, self.origin)
         values = np.where(known, numbers - origin, 0.0)
         sums = np.cumsum(np.concatenate([self.sums[None], np.stack([known, values, values**2], axis=1)]), axis=0)
@@ -488,7 +488,7 @@ def _absent(cell: str) -> bool:
 
 
 def _number(cell: str) -> float | None:
-    """The number that is written in a cell; None if there is none."""
+    """The number in a cell, or None."""
     try:
         return None if "_" in cell else float(cell)
     except ValueError:

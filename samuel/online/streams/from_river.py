@@ -22,8 +22,8 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 class RiverStream(Encoded):
     """A data set of [river](https://riverml.xyz) as a stream; river must be installed.
 
-    `river_datasets()` lists those that come with river, for regression or for two classes. Rows become numbers in
-    the same way as those of `CsvStream`, where this is described; dates count in days.
+    `river_datasets()` lists those that come with river, for regression or for two classes. Rows are encoded as in
+    `CsvStream`; dates are numbers of days.
 
     Args:
         dataset: the name of a data set that comes with river, such as "Phishing"; or any data set of river's, such
@@ -36,8 +36,8 @@ class RiverStream(Encoded):
         scale: standardise numbers by the past.
         intercept: add a feature that is always 1.
         most_features: refuse a data set that makes more features than this.
-        rows: how many rows to take; all of them by default. Needed for data sets of river's that go on for ever.
-        tell: called now and then with the number of rows read, to show progress.
+        rows: number of rows; all by default. Required for data sets without an end.
+        tell: progress callback, called with the number of rows read.
 
     Raises:
         ValueError: if river is not installed, or the data set cannot be used.
@@ -78,7 +78,7 @@ class RiverStream(Encoded):
         chosen: Task = task or made_for or "regression"
         options = Options(chosen, level, columns, drop, missing, scale, intercept, most_features)
         if rows is None and data.n_samples is None:
-            raise ValueError(f"{name} goes on for ever: say how many rows to take, as in rows=10_000")
+            raise ValueError(f"{name} has no end: give the number of rows, as in rows=10_000")
         self.name = name
         self._remake = (dataset, options, rows)
         with _closing(iter(data)) as pairs:
@@ -91,7 +91,7 @@ class RiverStream(Encoded):
             super().__init__(name, header, TARGET, _rows(chain([first], pairs), keys), options, tell)
 
     def __reduce__(self) -> Any:
-        """A copy reads the data set again: the temporary file goes with the process."""
+        """A copy reads the data set again: the temporary file belongs to the process."""
         dataset, options, rows = self._remake
         return partial(RiverStream, **vars(options), rows=rows), (dataset,)
 
@@ -147,7 +147,7 @@ def _dataset(dataset: Any) -> Any:
 
 
 def _task(dataset: Any) -> Task | None:
-    """What a data set is made for, if it is something that we can play."""
+    """The task of a data set, if it is supported."""
     base = _river().base
     tasks: dict[str, Task] = {base.REG: "regression", base.BINARY_CLF: "classification"}
     return tasks.get(dataset.task)
@@ -155,7 +155,7 @@ def _task(dataset: Any) -> Task | None:
 
 @contextlib.contextmanager
 def _closing(pairs: Iterator[Any]) -> Iterator[Iterator[Any]]:
-    """The rows of a data set, whose file is let go afterwards even if rows are left."""
+    """The rows of a data set; its file is closed afterwards even if rows are left."""
     try:
         yield pairs
     finally:

@@ -1,4 +1,4 @@
-"""What streams of random numbers share: blocks that are drawn on their own, and the ways in which things drift."""
+"""Base class of random streams: blocks with their own generators, and kinds of drift."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from samuel.online.streams.base import Stream
 Drift = Literal["abrupt", "gradual", "recurring"]
 DRIFTS = ("abrupt", "gradual", "recurring")
 BLOCK = 1024
-"""Rounds that are drawn from one generator, where nothing else cuts the stream."""
+"""Default rounds per generator."""
 
 
 class Generated(Stream):
-    """A stream of random numbers, for ever.
+    """An endless stream of random numbers.
 
-    Time is cut into blocks of equal length, and every block has a random generator of its own. So any stretch can
-    be made without what comes before it, and is the same however the stream is cut.
+    Time is cut into blocks of equal length, and every block has a random generator of its own. So any range of rounds
+    can be made independently, and does not depend on how the stream is cut.
     """
 
     seed: int
@@ -40,7 +40,7 @@ class Generated(Stream):
         return BLOCK
 
     def random(self, *place: int) -> np.random.Generator:
-        """The generator of a place in the stream; a 0 at the end of a place makes no difference."""
+        """The generator of a key; trailing zeros of the key make no difference."""
         return np.random.default_rng((self.seed, *place))
 
     @abstractmethod
@@ -67,14 +67,14 @@ class Generated(Stream):
         return rows[start - offset :]
 
     def check(self) -> None:
-        """Refuse a seed or a number of streams that cannot be."""
+        """Check the seed and the number of streams."""
         whole_number("seed", self.seed, least=0)
         if self.streams is not None:
             whole_number("streams", self.streams, least=1)
 
 
 def check_drift(drift: Any, period: Any, concepts: Any) -> None:
-    """Refuse a drift that does not exist."""
+    """Check the kind of drift."""
     one_of("drift", drift, DRIFTS)
     whole_number("period", period, least=1)
     whole_number("concepts", concepts, least=2)
@@ -97,7 +97,7 @@ def drifted(
     concept: Callable[[int], np.ndarray],
     between: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """What holds in each of these rounds, where something new holds every `period` rounds.
+    """The concept of each round, with a new concept every `period` rounds.
 
     Args:
         drift: "abrupt": concept `n` holds in period `n`; "gradual": on the way from concept `n` to the next;
@@ -132,7 +132,7 @@ def along_the_sphere(origin: np.ndarray, goal: np.ndarray, share: np.ndarray) ->
     cosine = np.clip(np.sum(origin * goal, axis=-1, keepdims=True) / radius**2, -1.0, 1.0)
     angle = np.arccos(cosine)
     sine = np.sin(angle)
-    # In one dimension, and for points that coincide, there is no circle to go along: the way is straight then.
+    # In one dimension, and for points that coincide, there is no great circle: interpolate linearly.
     straight = sine < 1e-6
     sine = np.where(straight, 1.0, sine)
     ahead = np.where(straight, share, np.sin(share * angle) / sine)
@@ -141,5 +141,5 @@ def along_the_sphere(origin: np.ndarray, goal: np.ndarray, share: np.ndarray) ->
 
 
 def along_the_line(origin: np.ndarray, goal: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """A point on the straight way between two points."""
+    """Linear interpolation between two points."""
     return (1 - share) * origin + share * goal

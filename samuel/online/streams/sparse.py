@@ -19,31 +19,30 @@ SCALES, COEFFICIENTS, WHICH, VALUES, NOISE = range(1, 6)
 
 @dataclass(frozen=True)
 class SparseRegression(Generated):
-    """Regression on features of which few are there at a time, some often and most rarely, on very unlike scales.
+    """Regression on sparse features with different frequencies and scales.
 
     Think of words in a text. In each round `active` draws are made among the features, feature `i` with a chance
     that falls as `i^-power`; those drawn get a Gaussian value of their own scale, between `10^-decades` and 1, and
     all others are 0. The true coefficients lie between half of `radius` and `radius`, with random signs, whatever
     the scale, and are drawn anew every `period` rounds. Play on `Box(-radius, radius)`, which holds them.
 
-    There a single learning rate cannot be right: what suits the common, large features is far too small for the
-    rare or small ones. Regret of gradient descent is of order `D_inf sqrt(d) sqrt(sum_i |g_i|_2^2)`, that of
-    diagonal Adagrad `D_inf sum_i |g_i|_2` (`g_i` the i-th coordinates of all gradients, `D_inf` the width of the
-    box), which is smaller by up to `sqrt(d)` when a few coordinates have most of the gradient (Corollary 3 of the
-    paper). With `rotated=True` everything is turned by a random rotation: no coordinate is special any more, and
-    only a full matrix sees the few directions that matter (Corollary 1). Then play on `Ball(radius * sqrt(dim))`.
+    No single learning rate suits it: one for the frequent, large features is far too small for rare or small ones.
+    Regret of gradient descent is of order `D_inf sqrt(d) sqrt(sum_i |g_i|_2^2)`, that of diagonal Adagrad `D_inf sum_i
+    |g_i|_2` (`g_i` the i-th coordinates of all gradients, `D_inf` the width of the box), which is smaller by up to
+    `sqrt(d)` when a few coordinates have most of the gradient (Corollary 3 of the paper). With `rotated=True` features
+    are rotated at random: no coordinate is special, and only a full matrix adapts to the few directions that matter
+    (Corollary 1). Then play on `Ball(radius * sqrt(dim))`.
 
     Args:
         dim: number of features.
         period: rounds between two changes of the coefficients.
         task: "regression" (squared loss) or "classification" (logistic loss, labels -1 and 1).
         active: draws of features in a round; the same may be drawn twice, so at most so many are there.
-        power: how fast features get rarer; 0 for all alike.
-        decades: over how many powers of ten the scales are spread.
+        power: exponent of the decrease of frequencies; 0 for equal ones.
+        decades: range of the scales, in powers of ten.
         noise: standard deviation of the noise on targets; for classification the share of labels flipped.
         radius: bound of every true coefficient.
-        rotated: turn everything by a random rotation. Features are not sparse then, though their gradients still
-            have few large directions.
+        rotated: rotate features at random. They are then not sparse, though gradients still have few large directions.
         seed: the same seed gives the same stream, however it is cut into stretches.
         streams: how many independent streams run side by side; None for one.
 

@@ -14,8 +14,8 @@ from samuel.online.streams.base import Stream
 class TwoValleys(Stream):
     """The paper's example in one dimension: `(x + 1)^2` in the first half of the run, `(x - 1)^2` after it.
 
-    Gradient descent with rates `1/t` has regret of order `log T` against the best fixed point, 0, and still
-    loses of order `T`. A learner that is good on both halves loses no more than a power of `log T`.
+    Gradient descent with rates `1/t` has regret of order `log T` against the best fixed point, 0, but a loss of order
+    `T`. A learner that is good on both halves loses at most a power of `log T`.
 
     >>> from samuel.online import TwoValleys
     >>> stream = TwoValleys(rounds=8)

@@ -270,6 +270,7 @@ def test_digits_has_the_proportions_of_the_shift():
     assert Digits().method_names() == (
         "samuel",
         "samuel-untold",
+        "samuel-adam",
         "samuel-linear",
         "samuel-full",
         *(

@@ -72,7 +72,7 @@ def test_a_data_set_can_be_given_as_it_is_and_for_another_task(datasets):
         (lambda datasets: RiverStream("Nothing"), "'Nothing' is not among .*need no download: .*Phishing"),
         (lambda datasets: RiverStream("base"), "'base' is not among"),
         (lambda datasets: RiverStream("ImageSegments"), "is made for multi-class classification.*Phishing"),
-        (lambda datasets: RiverStream(datasets.synth.Friedman()), "Friedman goes on for ever: .*rows="),
+        (lambda datasets: RiverStream(datasets.synth.Friedman()), "Friedman has no end: .*rows="),
         (lambda datasets: RiverStream(7), "must be a name or a data set of river's, got 7"),
         (lambda datasets: RiverStream("Phishing", "ranking"), "task must be one of .*, got 'ranking'"),
         (lambda datasets: RiverStream("Phishing", rows=1), "rows must be a whole number of at least 2, got 1"),

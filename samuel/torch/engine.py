@@ -1,0 +1,466 @@
+"""One step on the optimizer's vectors: gradients, directions, dot products, scalars of the rule, and one pass.
+
+Every parameter has its direction sum `s` ("sum"), the lag of that ("lag"), perhaps its average ("average"), what 16
+bits could not hold of it ("rounding"), and the vectors of its base. Parameters that can be worked on together are a
+`Bucket`. The rule's numbers stay where the parameters are, so a step never waits for a device; on a CPU, where there is
+nothing to wait for, NumPy computes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from samuel.core.roles import Role
+from samuel.core.rule import Moves, Rule, RuleState
+from samuel.torch.bases import Base, Foreign, Named, Number, Slopes, Tensors, add_, foreach, scale_, step_unseen
+from samuel.torch.local import placed, raw, sharding, wide_dtype
+
+CHUNK = 2**24
+"""Numbers that are worked on at once, so that what is needed in between stays small."""
+STEP, SUM, LAG, AVERAGE, ROUNDING, BASE = "step", "sum", "lag", "average", "rounding", "base:"
+"""Entries in the state of a parameter; the first has the number of its gradients."""
+Roles = dict[Tensor, Role]
+
+
+@dataclass
+class Bucket:
+    """Parameters of one group, role, device and dtype whose gradients came together, and their vectors."""
+
+    place: int
+    """Of the group."""
+    search: int
+    """Which of the searches sets their rate."""
+    params: Tensors
+    roles: list[Role]
+    """Of matrices; empty for what is not made orthogonal."""
+    count: Tensor
+    sums: Tensors = field(default_factory=list)
+    lags: Tensors = field(default_factory=list)
+    averages: Tensors = field(default_factory=list)
+    roundings: Tensors = field(default_factory=list)
+    vectors: dict[str, Tensors] = field(default_factory=dict)
+    points: Tensors = field(default_factory=list)
+    """Of a base with parameters of its own."""
+    base: Optimizer | None = None
+    spread: Any = None
+    """The mesh they are spread over, and along which of its dimensions they are sharded."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self.count.device
+
+    def gradients(self, sign: float) -> Tensors:
+        """The gradients, as wide as the numbers of the step; those of the parameters' own unless they must change."""
+        wide = wide_dtype(self.params[0])
+        found = [raw(p.grad) for p in self.params]
+        found = found if found[0].dtype == wide else [g.to(wide) for g in found]
+        return found if sign > 0 else list(foreach._foreach_neg(found))
+
+
+class Engine:
+    """The optimizer's vectors and numbers, and how a step changes them.
+
+    Args:
+        rule: the rule, with a search for each of the base's.
+        base: what gives the directions.
+        state_dtype: of direction sum, lag and average; None for that of the parameters, 32 bits at least.
+        orthogonalise: makes the steps of matrices orthogonal, in place.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        base: Base,
+        state_dtype: torch.dtype | None,
+        orthogonalise: Callable[[Tensors, list[Role], Tensors], None],
+    ) -> None:
+        self.rule, self.base, self.state_dtype = rule, base, state_dtype
+        self.orthogonalise = orthogonalise
+        self.numbers: RuleState | None = None
+        self.buckets: list[Bucket] = []
+        self.resting: list[tuple[Tensor, dict[str, Any]]] = []
+        """Parameters that stand still, for want of a gradient or by an `lr` of 0, and their states."""
+        self._key: Any = None
+
+    # Storage
+
+    def prepare(self, groups: Sequence[dict[str, Any]], state: Any, roles: Roles) -> None:
+        """Sort the parameters that have gradients into buckets, and begin what they lack."""
+        trained = [[p for p in group["params"] if p.grad is not None] for group in groups]
+        stopped = [is_stopped(group["lr"]) for group in groups]
+        if self._key == _key(trained, stopped, state):
+            return
+        for params in trained:
+            self._begin(params, state, roles)
+        if isinstance(self.base, Foreign):
+            for place, (group, params, stop) in enumerate(zip(groups, trained, stopped, strict=True)):
+                new = [p for p in params if stop and not any(name.startswith(BASE) for name in state[p])]
+                self._begin_a_class(self._sorted(place, group, new, state, roles), group)
+        self.store(state)  # counts and states of buckets that are given up
+        active = [[] if stop else params for params, stop in zip(trained, stopped, strict=True)]
+        working = {p for params in active for p in params}
+        self.resting = [(p, entries) for p, entries in state.items() if p not in working and SUM in entries]
+        self.buckets = [
+            bucket
+            for place, (group, params) in enumerate(zip(groups, active, strict=True))
+            for bucket in self._sorted(place, group, params, state, roles)
+        ]
+        if self.buckets and self.numbers is None:
+            self.numbers = cloned(self.start(groups))
+        self._key = _key(trained, stopped, state)
+
+    def start(self, groups: Sequence[dict[str, Any]]) -> RuleState:
+        """The rule's numbers before the first step, as precise as the parameters and beside the first of them."""
+        trained = [p for group in groups for p in group["params"] if p.requires_grad or p.grad is not None]
+        if not trained:
+            return self.rule.start(torch.zeros(()))
+        return self.rule.start(torch.zeros((), dtype=wide_dtype(trained[0]), device=raw(trained[0]).device))
+
+    def forget(self) -> None:
+        """Forget the vectors, because the state was replaced."""
+        self._key, self.buckets, self.resting, self.numbers = None, [], [], None
+
+    def _begin(self, params: Tensors, state: Any, roles: Roles) -> None:
+        """Begin what parameters lack, which share a count then, and fit what they have to their dtype and device."""
+        counts: dict[torch.device, Tensor] = {}
+        for p in params:
+            local, wide, entries = raw(p).detach(), wide_dtype(p), state[p]
+            moving = self.state_dtype or wide
+            needed = {SUM: moving, LAG: moving, **dict.fromkeys(self.base.vectors(roles[p]), wide)}
+            needed |= {AVERAGE: moving} if self.rule.average else {}
+            needed |= {ROUNDING: local.dtype} if local.dtype != wide else {}
+            for name, dtype in needed.items():
+                if name not in entries:
+                    start = local if name == AVERAGE else torch.zeros_like(local, dtype=dtype)
+                    entries[name] = _like(p, start.to(dtype, copy=True))
+                elif raw(entries[name]).dtype != dtype or raw(entries[name]).device != local.device:
+                    entries[name] = _like(p, raw(entries[name]).to(local.device, dtype))
+            if STEP not in entries:
+                entries[STEP] = counts.setdefault(local.device, torch.zeros((), device=local.device))
+            entries[STEP] = entries[STEP].to(local.device)
+            if ROUNDING not in needed:
+                entries.pop(ROUNDING, None)
+
+    def _sorted(self, place: int, group: dict[str, Any], params: Tensors, state: Any, roles: Roles) -> Iterator[Bucket]:
+        """The buckets of a group, none much larger than a chunk."""
+        alike: dict[Any, Tensors] = {}
+        for p in params:
+            whole = self.base.orthogonalises(roles[p])
+            count = state[p][STEP]
+            count = float(count) if count.device.type == "cpu" else id(count)
+            key = (whole, raw(p).device, p.dtype, count, str(sharding(p)))
+            alike.setdefault(key, []).append(p)
+        for (whole, *_), some in alike.items():
+            some = sorted(some, key=lambda p: sorted(p.shape)) if whole else some
+            count = state[some[0]][STEP].clone()  # apart from those that have no gradient now
+            for p in some:
+                state[p][STEP] = count
+            parts = [some] if isinstance(self.base, Foreign) else _chunks(some)
+            search = 1 if isinstance(self.base, Named) and self.base.searches == 2 and not whole else 0
+            for part in parts:
+                bucket = Bucket(place, search, part, [roles[p] for p in part] if whole else [], count)
+                entries = [state[p] for p in part]
+                bucket.sums, bucket.lags, bucket.averages, bucket.roundings = (
+                    [raw(each[name]) for each in entries if name in each] for name in (SUM, LAG, AVERAGE, ROUNDING)
+                )
+                names = self.base.vectors(roles[part[0]])
+                bucket.vectors = {name: [raw(each[name]) for each in entries] for name in names}
+                bucket.spread = sharding(part[0])
+                if isinstance(self.base, Foreign):
+                    self._attach(bucket, group, entries)
+                yield bucket
+
+    def _attach(self, bucket: Bucket, group: dict[str, Any], entries: list[dict[str, Any]]) -> None:
+        assert isinstance(self.base, Foreign)
+        wide = wide_dtype(bucket.params[0])
+        bucket.points = [torch.zeros_like(raw(p), dtype=wide) for p in bucket.params]
+        bucket.base = self.base.build(bucket.points, group)
+        for point, each in zip(bucket.points, entries, strict=True):
+            own = {name.removeprefix(BASE): value for name, value in each.items() if name.startswith(BASE)}
+            if own:
+                bucket.base.state[point] = {name: _as_wide(name, value, wide) for name, value in own.items()}
+
+    def _begin_a_class(self, buckets: Iterable[Bucket], group: dict[str, Any]) -> None:
+        """Begin the state of a base that is a class where nothing moves: checkpoints are loaded into what is there."""
+        for bucket in buckets:
+            self._directions_of_a_class(bucket, group, [torch.zeros_like(point) for point in bucket.points])
+            self.buckets.append(bucket)
+
+    def store(self, state: Any) -> None:
+        """Write what bases of their own know into the state of the parameters."""
+        for bucket in self.buckets:
+            if bucket.base is None:
+                continue
+            for p, point in zip(bucket.params, bucket.points, strict=True):
+                for name, value in bucket.base.state.get(point, {}).items():
+                    shaped = isinstance(value, Tensor) and value.shape == point.shape
+                    state[p][f"{BASE}{name}"] = _like(p, value) if shaped else value
+
+    # A step
+
+    @torch.no_grad()
+    def step(self, groups: Sequence[dict[str, Any]]) -> Moves | None:
+        """Move the parameters; the scalars of the step, or None where there was no gradient."""
+        if not self.buckets:
+            return None
+        products = self._products(groups)
+        assert self.numbers is not None
+        lrs = [_number(group["lr"]) for group in groups]
+        decay = [group["weight_decay"] * lr for group, lr in zip(groups, lrs, strict=True)]
+        on_host = self.on_host(products)
+        moves = self._advance_on_host(products, decay) if on_host else self._advance(products, decay)
+        counts: dict[int, tuple[Number, Number]] = {}
+        for bucket in self.buckets:
+            own = moves if on_host else Moves(*(x.to(bucket.device, non_blocking=True) for x in moves))
+            if id(bucket.count) not in counts:
+                counts[id(bucket.count)] = _counted(bucket.count, own)
+            self._move(bucket, groups[bucket.place], own, *counts[id(bucket.count)])
+        for p, entries in self.resting:
+            self._rest(p, entries, moves)
+        for bucket in self.buckets:
+            if id(bucket.count) in counts:
+                del counts[id(bucket.count)]
+                bucket.count.mul_(float(1 - moves.reset) if on_host else 1 - moves.reset.to(bucket.device).float())
+        return moves
+
+    def on_host(self, products: Tensor) -> bool:
+        """Whether the scalars of a step are computed as numbers: nothing waits for a CPU."""
+        return products.device.type == "cpu" and not torch.compiler.is_compiling()
+
+    def _products(self, groups: Sequence[dict[str, Any]]) -> Tensor:
+        """`<g, s>`, `<g, lag>` and `<g, g>` of every search, over all processes."""
+        assert self.numbers is not None
+        like = self.numbers.lift
+        found: dict[Any, tuple[Any, list[list[Tensor]]]] = {}
+        for bucket in self.buckets:
+            group = groups[bucket.place]
+            slopes = bucket.gradients(-1.0 if group["maximize"] else 1.0)
+            _, rows = found.setdefault(str(bucket.spread), (bucket.spread, [[] for _ in range(self.rule.groups)]))
+            for g, s, lag in zip(slopes, bucket.sums, bucket.lags, strict=True):
+                each = torch.stack([_dot(g, s), _dot(g, lag), _dot(g, g)]).to(like.device)
+                rows[bucket.search].append(
+                    each * _is_on(group["lr"], each) if isinstance(group["lr"], Tensor) else each
+                )
+        # In double precision, so that it makes no difference in which order they are summed up.
+        precise = torch.float32 if like.device.type == "mps" else torch.float64
+        nothing = torch.zeros(3, dtype=precise, device=like.device)
+        total = nothing
+        for spread, rows in found.values():
+            sums = [torch.stack(each).to(precise).sum(0) if each else nothing for each in rows]
+            total = total + _over_processes(torch.stack(sums), spread)
+        return total.to(like.dtype)
+
+    def _advance_on_host(self, products: Tensor, decay: list[Number]) -> Moves:
+        assert self.numbers is not None
+        before = _arrays(self.numbers)
+        row = np.asarray([float(d) for d in decay], products.numpy().dtype)
+        with np.errstate(all="ignore"):  # of gradients that are not finite, or overflow
+            after, moves = self.rule.advance(before, products.numpy()[:, :2], products.numpy()[:, 2], row[None])
+            new = [np.asarray(leaf) for leaf in _leaves(after)]
+        for old, value in zip(_leaves(before), new, strict=True):
+            old[...] = value
+        return Moves(*(np.asarray(x) for x in moves[:5]), *(float(x) for x in moves[5:]))
+
+    def _advance(self, products: Tensor, decay: list[Number]) -> Moves:
+        assert self.numbers is not None
+        zero = products.new_zeros(())
+        row = torch.stack([zero + (d.to(zero.device) if isinstance(d, Tensor) else d) for d in decay])
+        after, moves = self.rule.advance(self.numbers, products[:, :2], products[:, 2], row[None])
+        for old, value in zip(_leaves(self.numbers), _leaves(after), strict=True):
+            old.copy_(value)  # in place, so that a captured graph finds it
+        return Moves(*(x.to(zero.dtype) for x in moves))
+
+    def _move(self, bucket: Bucket, group: dict[str, Any], moves: Moves, count: Number, fresh: Number) -> None:
+        """Move the parameters of a bucket, and their vectors along."""
+        slide, keep = (row[bucket.search, bucket.place] for row in (moves.slide, moves.keep))
+        along, enter, back = (row[bucket.search] for row in (moves.along, moves.enter, moves.back))
+        new: Any = (moves.gradient > 0) * 1.0
+        if not isinstance(new, Tensor):
+            slide, keep, along, enter, back = (float(x) for x in (slide, keep, along, enter, back))
+        lr = _number(group["lr"])
+        if isinstance(lr, Tensor):
+            on = _is_on(lr, bucket.count)
+            slide, along, enter, back, keep = on * slide, on * along, on * enter, on * back, 1 + on * (keep - 1)
+        points = [raw(p) for p in bucket.params]
+        wide = wide_dtype(bucket.params[0])
+        if bucket.roundings:
+            points = [p.to(wide) + r.to(wide) for p, r in zip(points, bucket.roundings, strict=True)]
+        sums, lags, averages = (_widened(x, wide) for x in (bucket.sums, bucket.lags, bucket.averages))
+        # The order is that of the rule: keep belongs to the parameters before the step.
+        scale_(points, keep)
+        add_(points, sums, slide)
+        add_(points, lags, back)
+        steps: Tensors = []
+        if isinstance(new, Tensor) or new > 0:
+            steps = self._directions(bucket, group, moves.gradient, new, count, fresh)
+            scale_(steps, lr.to(steps[0].device) if isinstance(lr, Tensor) else lr)
+            add_(points, steps, along)
+        goes_on, memory = 1 - moves.restart, self.rule.search.lag
+        lag = 1 - new * (1 - memory)  # a gradient that is left out changes nothing
+        for vectors, factor in ((sums, goes_on), (lags, goes_on * lag)):
+            scale_(vectors, factor * keep)
+            if steps:
+                add_(vectors, steps, factor * enter)
+        if averages:
+            _approach(averages, points, moves.pace)
+        for narrow, computed in zip((bucket.sums, bucket.lags, bucket.averages), (sums, lags, averages), strict=True):
+            if narrow and narrow[0] is not computed[0]:
+                foreach._foreach_copy_(narrow, computed)
+        if bucket.roundings:
+            for p, r, point in zip(bucket.params, bucket.roundings, points, strict=True):
+                raw(p).copy_(point)
+                r.copy_(point - raw(p).to(wide))
+
+    def _rest(self, p: Tensor, entries: dict[str, Any], moves: Moves) -> None:
+        """Let a parameter stand still, in a block that may end and an average that comes to it."""
+        goes_on, pace = (x.to(raw(p).device) if isinstance(x, Tensor) else x for x in (1 - moves.restart, moves.pace))
+        scale_([raw(entries[SUM]), raw(entries[LAG])], goes_on)
+        if AVERAGE in entries:
+            _approach([raw(entries[AVERAGE])], [raw(p).to(raw(entries[AVERAGE]).dtype)], pace)
+
+    def _directions(
+        self, bucket: Bucket, group: dict[str, Any], scale: Number, new: Number, count: Number, fresh: Number
+    ) -> Tensors:
+        """The directions of the base for the gradients times a factor; new tensors."""
+        slopes = bucket.gradients(-1.0 if group["maximize"] else 1.0)
+        if isinstance(new, Tensor):  # a factor of 0 would leave what is not finite
+            slopes = [torch.where(new > 0, g * scale.to(g.dtype), 0.0) for g in slopes]
+        elif scale != 1:
+            slopes = list(foreach._foreach_mul(slopes, scale))
+        if bucket.base is not None:
+            return self._directions_of_a_class(bucket, group, slopes)
+        assert isinstance(self.base, Named)
+        steps = self.base.directions(Slopes(slopes, bucket.vectors, count, fresh, group, new))
+        if bucket.roles:
+            self.orthogonalise(steps, bucket.roles, bucket.params)
+        return steps
+
+    def _directions_of_a_class(self, bucket: Bucket, group: dict[str, Any], slopes: Tensors) -> Tensors:
+        assert isinstance(self.base, Foreign)
+        assert bucket.base is not None
+        bucket.base.param_groups[0].update(self.base.options_of(group))  # schedulers may change them
+        for point, p, slope in zip(bucket.points, bucket.params, slopes, strict=True):
+            if self.base.reads_parameters:
+                point.copy_(raw(p))
+            else:
+                point.zero_()
+            point.grad = slope
+        before = [point.clone() for point in bucket.points]
+        step_unseen(bucket.base)
+        for point in bucket.points:
+            point.grad = None
+        return list(foreach._foreach_sub(before, bucket.points))
+
+
+def _key(trained: list[Tensors], stopped: list[bool], state: Any) -> Any:
+    """What is the same as long as buckets can be used again."""
+    return stopped, [[(id(p), p.dtype, p.device, *map(id, state[p].values())) for p in params] for params in trained]
+
+
+def is_stopped(lr: Number) -> bool:
+    """Whether a multiplier stops its group: 0, or a scheduler's rounding of it. A tensor's value is not asked for."""
+    return not isinstance(lr, Tensor) and lr < 1e-12
+
+
+def _number(value: Number) -> Number:
+    return value.reshape(()) if isinstance(value, Tensor) else value
+
+
+def _is_on(lr: Tensor, like: Tensor) -> Tensor:
+    return (lr.reshape(()) >= 1e-12).to(like.device, like.dtype)
+
+
+def _counted(count: Tensor, moves: Moves) -> tuple[Number, Number]:
+    """How many gradients there were with this one, and whether there was none before; the count moves on."""
+    if not isinstance(moves.gradient, Tensor):
+        before = float(count)
+        count.add_(float(moves.gradient > 0))
+        return max(float(count), 1.0), float(before == 0)
+    fresh = (count == 0).to(count.dtype)
+    count.add_((moves.gradient > 0).to(count.dtype))
+    return count.clamp(min=1.0), fresh
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    if b.dtype != a.dtype:
+        b = b.to(a.dtype)
+    if a.stride() == b.stride() and not a.is_contiguous() and a.numel() == a.untyped_storage().size():
+        a, b = (x.as_strided((x.numel(),), (1,)) for x in (a, b))
+    return torch.dot(a.reshape(-1), b.reshape(-1))
+
+
+def _approach(means: Tensors, points: Tensors, pace: Number) -> None:
+    if isinstance(pace, Tensor):
+        for mean, point in zip(means, points, strict=True):
+            mean.lerp_(point, pace.to(mean.dtype))
+    elif pace != 0:
+        foreach._foreach_lerp_(means, points, pace)
+
+
+def _as_wide(name: str, value: Any, wide: torch.dtype) -> Any:
+    """An entry in the state of a base that is a class, in the precision that the parameters have now."""
+    if not isinstance(value, Tensor):
+        return value
+    value = raw(value)
+    single = value.dtype in (torch.float32, torch.float64) and name != STEP
+    return value.to(wide) if single else value
+
+
+def _widened(tensors: Tensors, wide: torch.dtype) -> Tensors:
+    return tensors if not tensors or tensors[0].dtype == wide else [x.to(wide) for x in tensors]
+
+
+def _like(p: Tensor, local: Tensor) -> Tensor:
+    """A vector with the numbers of a parameter as an entry of its state."""
+    return placed(torch.view_as_complex(local) if p.is_complex() and local.is_floating_point() else local, p)
+
+
+def _chunks(params: Tensors) -> list[Tensors]:
+    found: list[Tensors] = []
+    size = math.inf
+    for p in params:
+        size += p.numel()
+        if size > CHUNK:
+            found.append([])
+            size = p.numel()
+        found[-1].append(p)
+    return found
+
+
+def _over_processes(total: Tensor, spread: Any) -> Tensor:
+    """A sum over the parts of parameters that are spread over processes."""
+    if spread is None:
+        return total
+    mesh, sharded = spread
+    for dim, is_sharded in enumerate(sharded):
+        if is_sharded:
+            total = total.contiguous()
+            torch.distributed.all_reduce(total, group=mesh.get_group(dim))
+    return total
+
+
+def _leaves(numbers: Any) -> Iterator[Any]:
+    for value in numbers:
+        if isinstance(value, tuple):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def cloned(numbers: Any) -> Any:
+    """A copy of the rule's numbers, in which no two share memory."""
+    return type(numbers)(*(cloned(x) if isinstance(x, tuple) else x.clone() for x in numbers))
+
+
+def _arrays(numbers: Any) -> Any:
+    """The numbers as NumPy arrays in the same memory."""
+    return type(numbers)(*(_arrays(x) if isinstance(x, tuple) else x.numpy() for x in numbers))
