@@ -2,9 +2,9 @@
 
     python benchmarks/dropin.py                 # ResNet-18, batch 512; on a CPU a toy, to see that it runs
 
-Ratios within one run: a training step with SAMUEL over the same step with its base alone; and the optimizer alone over
-the time in which the device copies the bytes that it must move. Alone it has its parameters in one array: to go
-through a tree of them is part of every training step, with SAMUEL or without.
+Ratios within one run: seconds to compile one update over those of `optax.adamw`; a training step with SAMUEL over the
+same step with its base alone, and over the same step with Adam; and the optimizer alone over the time in which the
+device copies the bytes that it must move.
 """
 
 from __future__ import annotations
@@ -23,42 +23,23 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from samuel.core import Geometric
-from samuel.jax import old_transform
-from samuel.jax import old_vectors as vectors
-from samuel.jax.bases import scale_by_discounted_rss
+from samuel.jax import SamuelState, samuel, scale_by_muon
 
-RATES = (0.05, 0.1, 0.25, 0.5, 1.0)
-EIGHT_LEVELS = Geometric(horizon=25_600, shortest=200)
+STEPS = 25_600
 
 
 def optimizers() -> dict[str, tuple[str, optax.GradientTransformation]]:
     """Name of each, and of the plain optimizer it is compared with."""
-    adagrad = optax.chain(scale_by_discounted_rss(), optax.scale(-0.1))
-    eight = {"rule": "theorem", "cover": EIGHT_LEVELS, "Q": 10}
-    watched = {"rule": "Kr", "horizon": EIGHT_LEVELS.horizon}
     return {
-        "adagrad": ("adagrad", adagrad),
         "adam": ("adam", optax.adam(1e-3)),
-        "8 levels, base per slot": (
-            "adagrad",
-            old_transform.samuel("adagrad", RATES, base_state="slots", **eight),
-        ),
-        "8 levels, shared base": (
-            "adagrad",
-            old_transform.samuel("adagrad", RATES, base_state="shared", **eight),
-        ),
-        "8 levels, shared base, bf16 anchors": (
-            "adagrad",
-            old_transform.samuel("adagrad", RATES, base_state="shared", anchor_dtype=jnp.bfloat16, **eight),
-        ),
-        "default over adam": ("adam", old_transform.samuel("adam")),
-        "default over adam, no average": ("adam", old_transform.samuel("adam", average=0.0)),
-        "short blocks over adam": ("adam", old_transform.samuel("adam", **watched)),
-        "short blocks over adam, bf16 anchors": (
-            "adam",
-            old_transform.samuel("adam", anchor_dtype=jnp.bfloat16, **watched),
-        ),
+        "adamw": ("adam", optax.adamw(1e-3)),
+        "optax.contrib.muon": ("adam", optax.contrib.muon(1e-3)),
+        "scale_by_muon": ("scale_by_muon", optax.chain(scale_by_muon(), optax.scale(-1e-3))),
+        "samuel": ("scale_by_muon", samuel()),
+        "samuel, steps given": ("scale_by_muon", samuel(steps=STEPS)),
+        "samuel, steps given, bfloat16 state": ("scale_by_muon", samuel(steps=STEPS, state_dtype="bfloat16")),
+        "samuel over adam": ("adam", samuel("adam")),
+        "samuel over adam, steps given": ("adam", samuel("adam", steps=STEPS)),
     }
 
 
@@ -129,6 +110,15 @@ def milliseconds(step: Callable[..., Any], carry: Any, steps: int, repeats: int)
     return statistics.median(times)
 
 
+def compile_seconds(tx: optax.GradientTransformation, params: Any) -> float:
+    """Seconds to trace and compile one update, without any cache."""
+    state = tx.init(params)
+    jax.clear_caches()
+    begin = time.perf_counter()
+    jax.jit(tx.update).lower(params, state, params).compile()
+    return time.perf_counter() - begin
+
+
 def copied(tree: Any) -> Any:
     return jax.tree.map(jnp.copy, tree)
 
@@ -140,21 +130,21 @@ def bytes_of(tree: Any) -> int:
 def must_move(state: Any, params: Any) -> int:
     """Bytes that one step of an optimizer must move at least.
 
-    The gradient is read twice (for the products and for the direction) and the update written; what moves is read
-    twice and written once, what is kept is read twice, the base's state read and written, and so is the average, for
-    which the parameters are read.
+    The gradient is read twice (for the products and for the direction) and the update written; direction sum and lag
+    are read twice and written once, the base's state is read and written, and so is the average, for which the
+    parameters are read.
     """
     found = [s for s in jax.tree.leaves(state, is_leaf=_is_samuel) if _is_samuel(s)]
     if not found:
         return 2 * bytes_of(params) + 2 * bytes_of(state)
     ours = found[0]
     average = 0 if ours.average is None else 2 * bytes_of(ours.average) + bytes_of(params)
-    basis = 3 * bytes_of(ours.moving) + 2 * bytes_of(ours.kept)
-    return 3 * bytes_of(params) + basis + 2 * bytes_of(ours.base) + average
+    sums = 3 * bytes_of((ours.sum, ours.lag))
+    return 3 * bytes_of(params) + sums + 2 * bytes_of(ours.base) + average
 
 
 def _is_samuel(node: Any) -> bool:
-    return isinstance(node, old_transform.SamuelState)
+    return isinstance(node, SamuelState)
 
 
 def copy_rate(size: int) -> float:
@@ -168,11 +158,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="a toy network and few steps, as on a CPU")
     parser.add_argument("--only", default="", help="only optimizers whose name contains this (plain ones always run)")
-    parser.add_argument("--plain", action="store_true", help="without the GPU kernels")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     arguments = parser.parse_args()
-    if arguments.plain:
-        vectors._kernels_fit = lambda vector: False
     arguments.tiny |= jax.default_backend() == "cpu"
     width, batch, steps, inner, repeats = (8, 8, 2, 2, 1) if arguments.tiny else (64, 512, 30, 100, 5)
 
@@ -180,13 +167,13 @@ def main() -> None:
     params = resnet(keys[0], width)
     images = jax.random.normal(keys[1], (batch, 32, 32, 3), jnp.bfloat16)
     labels = jax.random.randint(keys[2], (batch,), 0, 10)
-    in_one = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(params)])
-    gradient = jax.random.normal(keys[2], in_one.shape)
+    gradient = jax.tree.map(lambda p: jax.random.normal(keys[2], p.shape), params)
     rate = copy_rate(2**20 if arguments.tiny else 2**31)
     parameters = bytes_of(params) // 4
     device = jax.devices()[0].device_kind
     print(f"{device}, JAX {jax.__version__}, {parameters:,} parameters, batch {batch}; copies {rate / 1e9:.2f} TB/s")
-    print(f"{'':44s} {'step':>8s} {'ratio':>6s} {'alone':>8s} {'copy':>8s} {'ratio':>6s} {'copies':>7s}")
+    heads = ("compile", "ratio", "step", "/ base", "/ adam", "alone", "copy", "ratio", "copies")
+    print(f"{'':36s}" + "".join(f"{head:>9s}" for head in heads))
 
     rows: list[dict[str, Any]] = []
     facts = {
@@ -201,7 +188,7 @@ def main() -> None:
     # Compiling takes minutes: what is measured before a stop stays in a file beside the one asked for.
     part = arguments.json and arguments.json.with_name(f"{arguments.json.name}.part")
     for name, (plain, tx) in optimizers().items():
-        if arguments.only not in name and name not in ("adam", "adagrad"):
+        if arguments.only not in name and name not in ("adam", "adamw", "scale_by_muon"):
             continue
 
         @jax.jit
@@ -215,18 +202,22 @@ def main() -> None:
 
         def alone(carry, tx=tx):
             """Many updates in one program, so that the host plays no part; each is the next one's gradient."""
-            return jax.lax.fori_loop(0, inner, lambda _, carry: tx.update(*carry, in_one), carry)
+            return jax.lax.fori_loop(0, inner, lambda _, carry: tx.update(*carry, params), carry)
 
+        compiling = compile_seconds(tx, params)
         step = milliseconds(jax.jit(train, donate_argnums=0), fresh(), steps, repeats)
-        begun = jnp.copy(gradient), jax.jit(tx.init)(in_one)
+        begun = copied(gradient), jax.jit(tx.init)(params)
         solo = milliseconds(jax.jit(alone, donate_argnums=0), begun, 2, repeats) / inner
         state = jax.eval_shape(fresh)[1]
         state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
         copy = must_move(state, params) / rate
         row = {
             "name": name,
+            "compile_s": compiling,
+            "compile_ratio": compiling / next((r["compile_s"] for r in rows if r["name"] == "adamw"), compiling),
             "step_ms": step,
             "step_ratio": step / next((r["step_ms"] for r in rows if r["name"] == plain), step),
+            "step_over_adam": step / next((r["step_ms"] for r in rows if r["name"] == "adam"), step),
             "alone_ms": solo,
             "copy_ms": copy,
             "alone_ratio": solo / copy,
@@ -234,8 +225,8 @@ def main() -> None:
         }
         rows.append(row)
         print(
-            f"{name:44s} {step:8.3f} {row['step_ratio']:6.3f} {solo:8.3f} {copy:8.3f} {row['alone_ratio']:6.2f} "
-            f"{row['copies']:7.2f}",
+            f"{name:36s}{compiling:9.2f}{row['compile_ratio']:9.2f}{step:9.3f}{row['step_ratio']:9.3f}"
+            f"{row['step_over_adam']:9.3f}{solo:9.3f}{copy:9.3f}{row['alone_ratio']:9.2f}{row['copies']:9.2f}",
             flush=True,
         )
         if part:

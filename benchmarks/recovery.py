@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from sklearn.datasets import load_digits
 
-from samuel.jax import old_transform
+from samuel.jax import averaged, samuel
 
 STEPS, SHIFT, BATCH, HIDDEN = 2000, 1000, 32, 64
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
@@ -57,8 +57,8 @@ def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 @partial(jax.jit, static_argnums=(0, 2, 3))
-def run(tx: optax.GradientTransformation, seed: jax.Array, shifted: bool, decides: bool) -> jax.Array:
-    """Test accuracies in the course of a run; of the parameters, or of Samuel's decision."""
+def run(tx: optax.GradientTransformation, seed: jax.Array, shifted: bool, averages: bool) -> jax.Array:
+    """Test accuracies in the course of a run; of the parameters, or of SAMUEL's average."""
     x_train, y_train, x_test, y_test = digits()
     key = jax.random.key(seed)
     shuffled = jax.random.permutation(jax.random.fold_in(key, 1), 10)
@@ -77,7 +77,7 @@ def run(tx: optax.GradientTransformation, seed: jax.Array, shifted: bool, decide
     def stretch(carry: Any, first: jax.Array) -> Any:
         carry, _ = jax.lax.scan(step, carry, first + jnp.arange(EVERY))
         params, state = carry
-        used = old_transform.decision(state, params) if decides else params
+        used = averaged(state, params) if averages else params
         accuracy = jnp.mean(jnp.argmax(logits(used, x_test), -1) == label(y_test, first))
         return carry, accuracy
 
@@ -92,17 +92,18 @@ def main() -> None:
     seeds = jnp.arange(arguments.seeds)
     optimizers = {f"Adam, constant {rate:g}": optax.adam(rate) for rate in RATES}
     optimizers |= {
-        "samuel": old_transform.samuel("adam"),
-        "samuel, horizon known": old_transform.samuel("adam", horizon=STEPS),
-        "samuel, horizon known, parameters": old_transform.samuel("adam", horizon=STEPS, average=0.0),
+        "samuel": samuel(),
+        "samuel, steps given": samuel(steps=STEPS),
+        "samuel over adam": samuel("adam"),
+        "samuel over adam, steps given": samuel("adam", steps=STEPS),
     }
     print(f"{'':34s} {'final accuracy':>15s} {'':4s} {'steps to 90 %':>14s}   per seed")
     rows = []
     for name, tx in optimizers.items():
-        decides = name.startswith("samuel")
+        averages = name.startswith("samuel")
 
-        def accuracies(shifted: bool, tx: Any = tx, decides: bool = decides) -> np.ndarray:
-            return np.asarray(jax.vmap(lambda seed: run(tx, seed, shifted, decides))(seeds))
+        def accuracies(shifted: bool, tx: Any = tx, averages: bool = averages) -> np.ndarray:
+            return np.asarray(jax.vmap(lambda seed: run(tx, seed, shifted, averages))(seeds))
 
         final, after = accuracies(False)[:, -1], accuracies(True)[:, SHIFT // EVERY :] >= 0.9
         steps = [int(row.argmax() + 1) * EVERY if row.any() else None for row in after]

@@ -12,12 +12,10 @@ every expert take its step, and restart the blocks that have ended.
     shift        a detector of shifts in the data
     tail_average the running average over the last part of a run
     rule         search, detector and average combined, for the drop-ins
-    rays         all learning rates of a block for two products with the gradient: for networks
-    rules        ready sets of options for them
 """
 
-from samuel.core import certificate, combine, cover, feedback, rays, rules, weights
-from samuel.core.cover import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, Pruned, Tile, Watched
+from samuel.core import certificate, combine, cover, feedback, weights
+from samuel.core.cover import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, Pruned, Tile
 from samuel.core.feedback import Feedback, Full, Linear, Loss
 from samuel.core.rate_search import RateSearch
 from samuel.core.rule import Rule
@@ -45,13 +43,10 @@ __all__ = [
     "ShiftDetector",
     "TailAverage",
     "Tile",
-    "Watched",
     "Weights",
     "certificate",
     "combine",
     "cover",
     "feedback",
-    "rays",
-    "rules",
     "weights",
 ]

@@ -119,14 +119,13 @@ def turn_page(ledger: Ledger, starts: Array, weights: Weights) -> Ledger:
     return Ledger(*(chosen(new, old) for new, old in zip(fresh, ledger, strict=True)))
 
 
-def running_bound(ledger: Ledger, log_total: Array, bound: Array, unit: Array | float = 1.0) -> Array:
+def running_bound(ledger: Ledger, log_total: Array, bound: Array) -> Array:
     """Upper bound on the regret of the decisions against each expert of the running blocks.
 
     Args:
         ledger: the sums of the running blocks.
         log_total: `L` after the last round entered.
         bound: the bound on gains before the last round entered.
-        unit: unit of the used gains, for a rule that divides gains by a scale.
 
     >>> import numpy as np
     >>> from samuel.core import weights as mw
@@ -142,4 +141,4 @@ def running_bound(ledger: Ledger, log_total: Array, bound: Array, unit: Array | 
     rates = rates + xp.zeros_like(ledger.log_birth)
     bounds = gain_bound(log_total[..., None, None, None], ledger.log_birth, rates, ledger.square, -ledger.used)
     # No scale known since the block began: no weight has moved, so the gains themselves are the bound.
-    return ledger.gain + xp.where((ledger.bound > 0)[..., None], unit * bounds, 0.0)
+    return ledger.gain + xp.where((ledger.bound > 0)[..., None], bounds, 0.0)

@@ -8,7 +8,6 @@ rounds completed so far, so the decision for round `t` (numbered from 0) is made
     anytime    level k opens when t reaches n_0 2^k, level 0 at once       needs no horizon
     fixed      one level of blocks of n_0 rounds
     chosen     one level whose blocks start at given rounds
-    watched    one block for the whole run, and short ones that watch it   for networks: see `samuel.core.rays`
     all        a block from every round on: Theta(t) work, for short runs
     pruned     the same, but most of them end early, so that about 2 log2(t) run at once
     compact    level k has blocks of n_0 2^k rounds, every other one left out: one block starts at a time
@@ -76,17 +75,6 @@ class Cover(ABC):
         """Blocks start only at rounds `t` divisible by this."""
         return 1
 
-    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
-        """Remaining fraction of each slot's block when `t` rounds are complete: 1 at its start, then falling.
-
-        Always 1 for a block without an end, unless `horizon` gives the end of the run. Shape `(slots,)`, in the library
-        of `t`.
-
-        >>> Fixed(every=4).ahead(3, 1)
-        array([0.25])
-        """
-        return beside(np.ones(slots), t)
-
     def starts_at(self, t: int) -> list[int]:
         """The slots that start a block at `t`, the one with the longest block last.
 
@@ -133,10 +121,6 @@ class _Levels(Cover):
     def length(self, slot: int) -> int:
         """Rounds in a block of this slot."""
         return self.shortest * 2**slot
-
-    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
-        lengths = beside(_lengths(self.shortest, slots), t)
-        return 1 - (t % lengths) / lengths
 
     @property
     def rhythm(self) -> int:
@@ -285,61 +269,6 @@ class Chosen(Cover):
         first = max(round for round in self.rounds if round <= t)
         later = [round for round in self.rounds if round > t]
         return first, (later[0] - first) if later else _FOREVER
-
-    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
-        begun = beside(np.asarray(self.rounds), t) <= t
-        xp = namespace(begun)
-        here = xp.sum(begun)[None] - 1  # index of the current block
-        firsts = np.asarray(self.rounds)
-        last = _FOREVER if horizon is None else max(1, horizon - firsts[-1])
-        lengths = np.append(np.diff(firsts), last).astype(float)
-        length, first = xp.take(beside(lengths, t), here), xp.take(beside(firsts, t), here)
-        left = 1 - (t - first) / length
-        return left * (left > 0)  # 0 beyond the horizon
-
-
-@dataclass(frozen=True)
-class Watched(Cover):
-    """One block for the whole run, and a few short ones beside it whose experts notice when the data shift.
-
-    The last slot is the long one. See `samuel.core.rays.Rays` for what is done with them.
-
-    Attributes:
-        shortest: rounds in the shortest blocks.
-        short: how many lengths of short blocks, each twice the one before; 0 for the long block alone.
-
-    >>> cover = Watched(shortest=32, short=3)
-    >>> [cover.block(slot, t=100) for slot in range(3)]
-    [(96, 32), (64, 64), (0, 128)]
-    """
-
-    shortest: int = 32
-    short: int = 3
-
-    def __post_init__(self) -> None:
-        _positive("shortest", self.shortest)
-        if self.short != 0:
-            _positive("short", self.short)
-
-    def length(self, slot: int) -> int:
-        """Rounds in a block of this slot."""
-        return self.shortest * 2**slot if slot < self.short else _FOREVER
-
-    def slots(self, rounds: int) -> int:
-        return self.short + 1
-
-    def starts(self, t: Array, slots: int) -> Array:
-        lengths = np.append(_lengths(self.shortest, slots - 1), np.iinfo(np.int32).max)
-        return t % beside(lengths, t) == 0
-
-    def block(self, slot: int, t: int) -> tuple[int, int] | None:
-        length = self.length(slot)
-        return t - t % length, length
-
-    def ahead(self, t: Array, slots: int, horizon: int | None = None) -> Array:
-        long = float(_FOREVER if horizon is None else horizon)
-        lengths = beside(np.append(_lengths(self.shortest, slots - 1).astype(float), long), t)
-        return 1 - (t % lengths) / lengths
 
 
 @dataclass(frozen=True)

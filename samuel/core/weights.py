@@ -283,32 +283,6 @@ def restart(weights: Weights, starts: Array, prior: Array, inherit: bool = False
     return _weighed(weights, xp.where(mask, new, old), log_unit)
 
 
-def replace(weights: Weights, starts: Array, value: Array, ends: Array | bool = True) -> Weights:
-    """Restart the marked slots with given values, in the unit of `weights.value`.
-
-    For new experts whose weight is relative to that of the others rather than a prior. Ended weights are recorded, so
-    the measured certificate remains valid; the theorem's `started` is not updated.
-
-    Args:
-        weights: the weights so far.
-        starts: which slots start a block, shape `(slots,)`.
-        value: `v` of their pairs, `(..., slots, experts, Q)`; 0 for an inactive expert.
-        ends: whether the old values of the slots have ended; False if the new values contain them.
-
-    >>> import numpy as np
-    >>> weights = restart(begin(np.ones(2), slots=2, Q=1), np.array([True, False]), np.ones(2))
-    >>> shares(replace(weights, np.array([False, True]), weights.value[:1] / 4))
-    array([[0.4, 0.4],
-           [0.1, 0.1]])
-    """
-    xp = namespace(weights.value)
-    mask = along_slots(xp.asarray(starts), weights.value, batch_axes=weights.value.ndim - 3)
-    ended = xp.where(mask, weights.value, 0.0).sum((-3, -2, -1)) * ends
-    log_ended = _log_sum(weights.log_ended, weights.log_unit + _log(ended))
-    new = xp.where(value > 0, at_least(value, smallest_value(value)), 0.0)
-    return _weighed(weights._replace(log_ended=log_ended), xp.where(mask, new, weights.value), weights.log_unit)
-
-
 def remove(weights: Weights, keep: Array) -> Weights:
     """Remove the weight of some experts until their slot restarts.
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from samuel.core import Anytime, Chosen, certificate, combine
+from samuel.core import Anytime, RateSearch, Rule, certificate, combine
 from samuel.core import weights as mw
 from samuel.core.feedback import Linear
-from samuel.core.rules import follow
 
 ROUNDS, EXPERTS, Q, DIM = 1000, 3, 10, 4
 COVER = Anytime(shortest=4)
@@ -112,28 +111,17 @@ def test_under_tracing_a_stream_without_a_healthy_expert_stays_as_it_was_and_say
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"rule": "samuel"},
-        {"rule": "samuel", "horizon": 100},
-        {"rule": "samuel", "horizon": 100, "alarm": 0, "average": 0},
-        {"rule": "patient"},
-        {"rule": "Kr", "horizon": 100},
-        {"rule": "Kr", "horizon": 100, "collapse": 0.5, "alarm": 10.0, "settle": 100.0, "average": 2.5},
-        {"rule": "levels"},
-        {"rule": "theorem"},
-        {"rule": "theorem", "newborns": "inherit", "decay": "linear"},
-        {"rule": "theorem", "scale": 1.0, "base_state": "slots", "decay": "sqrt"},
-        {"rule": "samuel", "cover": Chosen((3, 5)), "horizon": 9},
-    ],
-    ids=lambda options: "-".join(str(value) for value in options.values()),
+    [{}, {"steps": 100, "average": False}, {"groups": 2, "clip": 1.0, "on_shift": "ignore"}],
+    ids=["default", "steps-given", "clipped"],
 )
-def test_a_round_on_a_device_asks_for_nothing_from_it_and_sends_nothing_there(options, monkeypatch):
+def test_a_step_on_a_device_asks_for_nothing_from_it_and_sends_nothing_there(options, monkeypatch):
     """With tensors that have no values: whoever asks for one fails, and so does a mix of devices."""
-    rays = follow(base="adam", **options)
-    state = rays.start(torch.zeros((), device="meta"))
-    dots = torch.zeros(len(rays.moving) + len(rays.kept) + 1, device="meta")
+    rule = Rule(RateSearch(), **options)
+    state = rule.start(torch.zeros((), device="meta"))
+    groups = options.get("groups", 1)
+    dots, squares = torch.zeros(groups, 2, device="meta"), torch.zeros(groups, device="meta")
     for _ in range(2):  # puts the tables there
-        state, _ = rays.advance(state, dots)
+        state, _ = rule.advance(state, dots, squares)
     plain = torch.asarray
 
     def no_numbers(value, **keywords):
@@ -141,5 +129,5 @@ def test_a_round_on_a_device_asks_for_nothing_from_it_and_sends_nothing_there(op
         return plain(value, **keywords)
 
     monkeypatch.setattr(torch, "asarray", no_numbers)
-    state, moves = rays.advance(state, dots)
-    assert state.rate.device.type == moves.rewrite.device.type == "meta"
+    state, moves = rule.advance(state, dots, squares)
+    assert state.lift.device.type == moves.gradient.device.type == "meta"

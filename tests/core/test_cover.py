@@ -9,13 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samuel.core import AllIntervals, Anytime, Chosen, Compact, Fixed, Geometric, Pruned, Watched
+from samuel.core import AllIntervals, Anytime, Chosen, Compact, Fixed, Geometric, Pruned
 
 LIMITED = [
-    Watched(4, short=2),
-    Watched(8, short=3),
-    Watched(64, short=3),
-    Watched(short=0),
     Anytime(4, levels=4),
     Anytime(5, levels=2),
     Anytime(1, levels=1),
@@ -125,40 +121,9 @@ def test_bad_values_are_named(make, named):
         make()
 
 
-def test_short_blocks_of_a_watched_run_say_what_is_ahead():
-    np.testing.assert_allclose(Watched(4, short=2).ahead(5, 3), [3 / 4, 3 / 8, 1.0])
-
-
 @pytest.mark.parametrize("cover", LIMITED, ids=str)
-def test_covers_say_the_same_of_blocks_starts_and_what_is_ahead(cover):
-    slots = cover.slots(300)
-    assert slots == cover.slots(2**31)
-
-    def both(t):
-        return cover.starts(t, slots), cover.ahead(t, slots)
-
-    compiled = jax.jit(both)
-    for t in (0, 1, 4, 5, 7, 8, 25, 30, 31, 40, 64, 90, 99, 128, 250):
-        begun, ahead = map(np.asarray, both(t))
-        assert begun.shape == ahead.shape == (slots,)
-        for slot in range(slots):
-            block = cover.block(slot, t)
-            assert bool(begun[slot]) == (block is not None and block[0] == t)
-            if block is not None:
-                first, length = block
-                assert first <= t < first + length
-                assert ahead[slot] == pytest.approx(1 - (t - first) / length)
-        for starts, left in (compiled(np.int32(t)), both(torch.tensor(t)), both(np.asarray(t))):
-            assert np.array_equal(np.asarray(starts), begun)
-            np.testing.assert_allclose(np.asarray(left), ahead, rtol=1e-6)
-
-
-def test_a_watched_run_is_one_block_and_short_ones_beside_it():
-    cover = Watched(shortest=4, short=2)
-    assert [cover.starts_at(t) for t in (0, 1, 4, 8, 12)] == [[0, 1, 2], [], [0], [0, 1], [0]]
-    assert [tuple(tile) for tile in cover.tile(0, 10**6)] == [(2, 0, 10**6)]
-    assert [tuple(tile) for tile in cover.tile(7, 17)] == [(None, 7, 7), (1, 8, 15), (1, 16, 17)]
-    assert Watched(short=0).slots(1000) == 1
+def test_a_limited_cover_has_a_number_of_slots_that_no_run_exceeds(cover):
+    assert cover.slots(300) == cover.slots(2**31)
 
 
 def test_limited_levels_repeat_their_longest_block():

@@ -256,18 +256,3 @@ def test_priors_per_slot_are_the_priors_of_their_slots(rounds, inherit):
         rows = mw.restart(rows, starts, np.tile(prior, (2, 1)), inherit)
         for ours, theirs in zip(rows, one, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-12)
-
-
-def test_replaced_weights_are_the_callers_and_what_ended_is_remembered():
-    prior = np.ones(2)
-    weights = mw.restart(mw.begin(prior, slots=2, Q=2, bound=1.0), np.array([True, True]), prior)
-    weights, _ = mw.judge(weights, np.array([[0.5, -0.5], [1.0, 0.0]]))
-    total = mw.log_total(weights)
-    new = np.stack([np.zeros((2, 2)), np.array([[0.5, 0.25], [0.0, 0.0]])])
-    after = mw.replace(weights, np.array([False, True]), new)
-    assert np.array_equal(after.value[0], weights.value[0])
-    assert np.array_equal(after.value[1], new[1])
-    assert mw.alive(after).tolist() == [[True, True], [True, False]]
-    assert mw.shares(after).sum() == pytest.approx(1.0)
-    entered = math.log(0.75) + float(weights.log_unit)
-    assert float(mw.log_total(after)) == pytest.approx(np.logaddexp(total, entered))

@@ -23,7 +23,7 @@ import optax
 from samuel.core import Geometric
 from samuel.jax.checkpoint import Checkpoints
 from samuel.jax.experts import Experts
-from samuel.jax.old_transform import samuel
+from samuel.jax.transform import samuel
 
 STEPS = 11
 EVERY = 2
@@ -59,7 +59,7 @@ class Engine:
 class Loop:
     """A training loop as users write it around the optimizer, with a donated state and a number of its own."""
 
-    optimizer = samuel("adam", (0.01, 0.1, 1.0), rule="R", horizon=STEPS)
+    optimizer = samuel("adam", (0.01, 0.1, 1.0), steps=STEPS)
 
     def init(self):
         params, statistics = start()
