@@ -252,9 +252,9 @@ def _tables(
     if reading["decimal"] != "." and not csv:
         raise typer.BadParameter(f"{reading['decimal']}: --decimal goes with --csv FILE.", param_hint="--decimal")
     if task is not None and task not in TASKS:
-        raise typer.BadParameter(f"{task!r} is not known: choose from {', '.join(TASKS)}", param_hint="--task")
+        raise typer.BadParameter(f"unknown task {task!r}; choose from {', '.join(TASKS)}", param_hint="--task")
     if missing not in MISSING:
-        raise typer.BadParameter(f"{missing!r} is not known: choose from {', '.join(MISSING)}", param_hint="--missing")
+        raise typer.BadParameter(f"unknown value {missing!r}; choose from {', '.join(MISSING)}", param_hint="--missing")
     if rounds is not None and rounds < arenas.FEWEST_TABLE_ROUNDS:
         raise typer.BadParameter(
             f"{rounds}: at least {arenas.FEWEST_TABLE_ROUNDS} rounds are needed", param_hint="--rounds"

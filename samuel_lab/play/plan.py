@@ -100,7 +100,7 @@ def check_names(what: str, names: Sequence[str], table: Iterable[str]) -> None:
         raise ValueError(f"no {what} is named: give at least one of {', '.join(known)}")
     for name in names:
         if name not in known:
-            raise ValueError(f"{what} {name!r} is not known: choose from {', '.join(known)}")
+            raise ValueError(f"unknown {what} {name!r}; choose from {', '.join(known)}")
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise ValueError(f"{what} {twice!r} is named twice")

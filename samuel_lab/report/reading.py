@@ -271,7 +271,7 @@ def _events(
                 )
             before.append(event)
         else:
-            raise DamagedRun(f"{path}, line {place}: event {event.get('event')!r} is not known")
+            raise DamagedRun(f"{path}, line {place}: unknown event {event.get('event')!r}")
     return measures, ends
 
 

@@ -1,8 +1,9 @@
-"""The studies: what is trained, on which data, and by which methods.
+"""The studies: task, data and methods of every experiment.
 
-settings     the options of a study, checked before any work begins
-study        what every study has
-shift, offline, stability, compute      the paper's
-within       studies that run inside another one's task
+settings     typed options, validated before any work begins
+study        the base class
+shift, offline, stability, compute      the paper's studies
+within       studies that use the task of another study
+paper        the paper's printed figures
 catalogue    the studies by name
 """

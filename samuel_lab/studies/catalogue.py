@@ -13,13 +13,13 @@ STUDIES: dict[str, type[Study]] = {
     study.name: study
     for study in (Digits, DigitsOffline, DigitsSweep, Shift, Cifar10, ImageNet, Sst2, Stability, Compute)
 }
-"""What `samuel run` can run."""
+"""The studies of `samuel run`."""
 DEMO: tuple[Study, ...] = (DigitsSweep(), Digits())
-"""What `samuel demo` runs: what a user gains where nothing shifts, and after a shift."""
+"""The studies of `samuel demo`: one without a shift, one with."""
 
 
 RETIRED = {"samuel_base", "samuel_rule", "samuel_horizon", "samuel_weight_decay"}
-"""Settings of studies before the drop-in had its methods by name, and before its two searches."""
+"""Settings of older versions, whose drop-in was one method with options and one search."""
 
 
 def study_of(name: str, options: dict[str, object]) -> Study:
@@ -29,13 +29,13 @@ def study_of(name: str, options: dict[str, object]) -> Study:
     1
     """
     if name not in STUDIES:
-        raise BadSetting("study", f"study {name!r} is not known: choose from {', '.join(STUDIES)}")
+        raise BadSetting("study", f"unknown study {name!r}; choose from {', '.join(STUDIES)}")
     retired = sorted(RETIRED & options.keys())
     if retired:
         raise BadSetting(
             retired[0],
-            f"this run was made by an older samuel, whose method `samuel` was another one (settings "
-            f"{', '.join(retired)}), and cannot be resumed; `samuel report` reads it as ever. Start a new run with "
+            f"this run was made by an older version, whose method `samuel` was another algorithm (settings "
+            f"{', '.join(retired)}), and cannot be resumed; `samuel report` still reads it. Start a new run with "
             "the methods samuel, samuel-untold or samuel-adam",
         )
     return STUDIES[name].read(options)

@@ -1,4 +1,4 @@
-"""What a search over schedules costs, and what SAMUEL does: the paper's table of compute, measured."""
+"""The compute of a search over schedules and of SAMUEL: the paper's table, measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from samuel_lab.trial.trainers import Trainer
 
 @dataclass(frozen=True)
 class Compute(WithinAnother):
-    """Time a step, per expert and in all: one schedule of a search, and SAMUEL under full and linear feedback."""
+    """Time a step, in total and per expert: one schedule of a search, and SAMUEL under full and linear feedback."""
 
     name: ClassVar[str] = "compute"
     title: ClassVar[str] = "What a search costs, and what SAMUEL does"
@@ -24,15 +24,15 @@ class Compute(WithinAnother):
         "Measured time a step: one schedule of a search of 125, SAMUEL with full and linear feedback."
     )
 
-    steps: int = option(40, "Steps of each method; the median over stretches of four is taken.", least=8)
+    steps: int = option(40, "Steps of each method; times are medians over groups of four.", least=8)
 
     def method_names(self) -> tuple[str, ...]:
-        """One schedule, and the forms of SAMUEL."""
+        """One schedule, and the variants of SAMUEL."""
         return (f"{self.inner.base}/constant", "samuel-full", "samuel-linear", "samuel")
 
     def experiment(self, tell: TellData) -> Experiment:
         found = self.inner.experiment(tell)
-        # Long enough to measure; restarts where the protocol has them, in proportion.
+        # Long enough to measure, with the restarts of the protocol in proportion.
         transitions = tuple(sorted({max(1, round(self.steps * at / found.steps)) for at in found.transitions}))
         about = (
             f"{self.summary} {self.steps} steps of each on the task of {self.task}, which has "

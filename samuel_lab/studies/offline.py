@@ -32,12 +32,12 @@ from samuel_lab.trial.trainers import ExamBatch
 POINTS = 20
 """Measurements of a trial, at least; longer ones are measured after every epoch."""
 RATES = (0.0001, 0.001, 0.01, 0.1, 1.0)
-"""The paper's candidates, as its text has them. The pseudo-code of its Algorithm 2 lists 1, 0.1, 0.001, 0.0001 and
-0.00001 instead, which leaves out 0.01, and its experiments describe a grid that includes it: we take the text's."""
+"""The candidates of the paper's text. The pseudo-code of its Algorithm 2 lists 1, 0.1, 0.001, 0.0001 and 0.00001,
+without 0.01, which its experiments use."""
 
 
 def measures(rounds: int, steps_per_epoch: int, transitions: Sequence[int]) -> list[int]:
-    """After how many steps to measure: after every epoch, at 20 points at least, and before every transition.
+    """The steps after which to measure: every epoch, at least 20 points, and every transition.
 
     >>> measures(100, steps_per_epoch=40, transitions=(50,))[:6]
     [0, 5, 10, 15, 20, 25]
@@ -48,39 +48,41 @@ def measures(rounds: int, steps_per_epoch: int, transitions: Sequence[int]) -> l
 
 @dataclass(frozen=True)
 class Offline(Study):
-    """What the offline studies share: epochs, transitions, rates for each phase."""
+    """The settings of offline studies: epochs, transitions, candidate rates."""
 
     epochs: float = option(250.0, "Epochs of the full protocol.", above=0, most=10**6)
     transitions: tuple[float, ...] = option(
         (125.0, 200.0), "The epochs at which the second and third phase start.", above=0
     )
     rates: tuple[float, ...] = option(RATES, "Candidate learning rates of the first phase.", above=0)
-    divide: float = option(1.0, "What candidates are divided by from each phase to the next.", least=1)
-    base: str = option("adagrad", "What the search and the paper's experts use.", choices=tuple(named.optimizers.BASES))
-    weight_decay: float = option(0.0, "How much of the parameters is added to gradients.", least=0)
-    etas: int = option(10, "Number of step sizes that the paper's weights are kept with.", least=1, most=60)
+    divide: float = option(1.0, "Factor by which candidates fall from each phase to the next.", least=1)
+    base: str = option(
+        "adagrad", "Optimizer of the search and of the paper's experts.", choices=tuple(named.optimizers.BASES)
+    )
+    weight_decay: float = option(0.0, "L2 weight decay, added to gradients.", least=0)
+    etas: int = option(10, "Number of step sizes eta of the paper's weights.", least=1, most=60)
     batch: int = option(256, "Examples in a batch.", least=1)
-    examples: int | None = option(None, "Use only so many examples of each class.", least=1, shown="all")
+    examples: int | None = option(None, "Number of examples of each class.", least=1, shown="all")
     methods: tuple[str, ...] = changed(
         Study,
         "methods",
         ("search", "samuel-full", "samuel", "adam/warmup-cosine", "peers"),
         Study.__dataclass_fields__["methods"].metadata["help"] + " `search` is every step schedule.",
     )
-    seeds: int = changed(Study, "seeds", 1, "How many seeds every method is trained with; the search with the first.")
+    seeds: int = changed(Study, "seeds", 1, "Number of seeds of every method; the search uses the first only.")
 
     def check(self) -> None:
         super().check()
         if list(self.transitions) != sorted(set(self.transitions)):
-            raise BadSetting("transitions", f"transitions must rise, got {self.transitions}")
+            raise BadSetting("transitions", f"transitions must be increasing, got {self.transitions}")
         if self.transitions and not self.transitions[-1] < self.epochs:
             raise BadSetting(
-                "transitions", f"transitions must come before the end, epoch {self.epochs:g}, got {self.transitions}"
+                "transitions", f"transitions must be before the end, epoch {self.epochs:g}, got {self.transitions}"
             )
         if len(set(self.rates)) < len(self.rates):
             raise BadSetting("rates", f"rates must differ from each other, got {self.rates}")
         if self.base != "adagrad" and "experts_adagrad" in self.changed():
-            raise BadSetting("experts_adagrad", f"experts_adagrad is AdaGrad's, and the base here is {self.base}")
+            raise BadSetting("experts_adagrad", f"experts_adagrad needs base adagrad, got base {self.base}")
         for name in filter(named.is_search, self.method_names()):
             unknown = [rate for rate in named.first_rates(name) if rate not in self.rates]
             if unknown:
@@ -105,7 +107,7 @@ class Offline(Study):
 
     @property
     def baselines(self) -> Mapping[tuple[str, str], float]:
-        """The learning rates of bases with schedules, where a name gives none."""
+        """Default learning rates by base and schedule."""
         return schedules.BASELINES | {("adam", "warmup-cosine"): 0.001}
 
     def scaled(self, steps_per_epoch: int) -> tuple[int, tuple[int, ...]]:
@@ -128,7 +130,7 @@ class Offline(Study):
         exam: Iterable[ExamBatch],
         plan: dict[str, Any],
     ) -> Experiment:
-        """The experiment, once the data are open."""
+        """The experiment, given opened data."""
         rounds, transitions = self.scaled(steps_per_epoch)
         phases = ""
         if transitions:
@@ -140,7 +142,7 @@ class Offline(Study):
             "chance": 1 / task.classes,
             "model": {"name": self.model, "parameters": count(task)},
             "batch": self.batch,
-            # What the whole protocol takes, whatever the scale: the compute table needs it.
+            # Unscaled, for the compute table.
             "protocol_steps": round(self.epochs * steps_per_epoch),
             "about": f"{self.summary} {rounds} steps ({rounds / steps_per_epoch:.3g} epochs){phases}.",
         }
@@ -190,7 +192,7 @@ class InMemory(Offline):
 
 @dataclass(frozen=True)
 class Cifar10(InMemory):
-    """All ten classes of CIFAR-10: 125 step schedules, and SAMUEL in one run."""
+    """CIFAR-10: 125 step schedules, and SAMUEL in one run."""
 
     name: ClassVar[str] = "cifar10"
     title: ClassVar[str] = "125 schedules against one run, CIFAR-10"
@@ -204,7 +206,7 @@ class Cifar10(InMemory):
     width: int = option(64, "Width of the network's first layer.", least=1)
 
     def dataset(self, tell: TellData) -> Dataset:
-        assert self.data is not None, "checked when the study was made"
+        assert self.data is not None, "validated by `check`"
         return cifar10(self.data, cache=self.cache, tell=tell)
 
     def network(self, dataset: Dataset) -> nn.Module:
@@ -213,7 +215,7 @@ class Cifar10(InMemory):
 
 @dataclass(frozen=True)
 class Sst2(InMemory):
-    """Sentiment of sentences: SST-2 with a bidirectional LSTM."""
+    """SST-2, sentiment of sentences, with a bidirectional LSTM."""
 
     name: ClassVar[str] = "sst2"
     title: ClassVar[str] = "125 schedules against one run, SST-2"
@@ -226,12 +228,12 @@ class Sst2(InMemory):
     base: str = changed(Offline, "base", "momentum")
     weight_decay: float = changed(Offline, "weight_decay", 3e-6)
     batch: int = changed(Offline, "batch", 64)
-    embedding: int = option(300, "Numbers of a word's vector.", least=1)
+    embedding: int = option(300, "Dimension of word embeddings.", least=1)
     hidden: int = option(256, "Numbers of the LSTM's memory, in each direction.", least=1)
     length: int = option(64, "Longer phrases are cut to so many words.", least=1)
 
     def dataset(self, tell: TellData) -> Dataset:
-        assert self.data is not None, "checked when the study was made"
+        assert self.data is not None, "validated by `check`"
         return sst2(self.data, cache=self.cache, length=self.length, tell=tell)
 
     def network(self, dataset: Dataset) -> nn.Module:
@@ -272,7 +274,7 @@ class DigitsOffline(InMemory):
 
 @dataclass(frozen=True)
 class DigitsSweep(DigitsOffline):
-    """What a user gains where nothing shifts: a sweep of AdamW's rates against one run without a rate."""
+    """A sweep of AdamW's learning rates against one run without a rate, on data without a shift."""
 
     name: ClassVar[str] = "digits-sweep"
     title: ClassVar[str] = "A sweep of AdamW's rates against one run, digits"
@@ -293,7 +295,7 @@ class Streamed:
     def batch(self, step: int) -> tuple[jax.Array, jax.Array]:
         """The batch of a step, on the device."""
         images, labels = self.pipeline.batch(step)
-        # The pipeline uses the memory of a batch again; the device gets a copy.
+        # The pipeline reuses the memory of a batch.
         return self._normalise(jnp.array(images, copy=True)), jnp.array(labels, copy=True)
 
     def close(self) -> None:
@@ -302,7 +304,7 @@ class Streamed:
 
 
 class StreamedExam:
-    """An exam that is too large for the device: it goes there batch by batch."""
+    """Test data too large for the device, sent batch by batch."""
 
     def __init__(self, split: Split, stats: tuple[Any, Any], batch: int) -> None:
         self.split, self.size = split, min(batch, len(split))
@@ -323,7 +325,7 @@ class StreamedExam:
 
 @dataclass(frozen=True)
 class ImageNet(Offline):
-    """Image folders of ImageNet's shape: ResNet-50, and images decoded while it trains."""
+    """ImageNet, or an image folder of its shape: ResNet-50, images decoded during training."""
 
     name: ClassVar[str] = "imagenet"
     title: ClassVar[str] = "125 schedules against one run, ImageNet"
@@ -340,11 +342,11 @@ class ImageNet(Offline):
     base: str = changed(Offline, "base", "nesterov")
     batch: int = changed(Offline, "batch", 1024)
     width: int = option(64, "Width of the network's first layer.", least=1)
-    size: int = option(224, "Side of the crops that the network sees, in pixels.", least=8, most=1024)
-    workers: int | None = option(None, "Processes that decode.", least=1, most=1024, shown="one per core")
+    size: int = option(224, "Side of the crops, in pixels.", least=8, most=1024)
+    workers: int | None = option(None, "Number of decoding processes.", least=1, most=1024, shown="one per core")
 
     def experiment(self, tell: TellData) -> Experiment:
-        assert self.data is not None, "checked when the study was made"
+        assert self.data is not None, "validated by `check`"
         folder = image_folder(self.data, cache=self.cache, tell=tell)
         train, val = folder.train, folder.val
         if self.examples:

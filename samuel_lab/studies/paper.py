@@ -1,7 +1,7 @@
 """The figures of the paper: Lu, Xia, Arora and Hazan, "Adaptive Gradient Methods with Local Guarantees", 2022.
 
-All are from arXiv:2203.01400, as printed. `TABLE_2` is its table of the online experiment; the offline figures stand in
-the text of its section on offline experiments, `COMPUTE` in its appendix.
+All are as printed in arXiv:2203.01400: `TABLE_2` from the online experiment, the offline figures from the text of that
+section, `COMPUTE` from the appendix.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Measured(NamedTuple):
 
 
 COLUMNS = ("window_100", "window_500", "window_1000", "best_before", "best_after")
-"""The metrics of Table 2 by the names that the study `shift` has for them."""
+"""The metrics of Table 2, as columns of the study `shift`."""
 
 
 def _row(*numbers: float) -> dict[str, Measured]:

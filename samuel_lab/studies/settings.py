@@ -1,7 +1,7 @@
-"""The settings of a study: typed fields with a help text and a range, checked before any work begins.
+"""The settings of a study: typed fields with a help text and a range, validated before any work begins.
 
-The fields of a study are its options on the command line, the entries of `config.json` in the folder of a run, and the
-arguments of its class, under one name and with one check.
+A field is an option on the command line, an entry of `config.json` and an argument of the class, with one name and one
+validation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin
 
 
 class BadSetting(ValueError):
-    """A value that a setting cannot have. `name` is the setting's, as Python writes it."""
+    """An invalid setting; `name` is that of the field."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -36,20 +36,20 @@ def option(
     """A field of `Settings`.
 
     Args:
-        default: its value unless one is given.
-        help: what it is, for `--help`.
-        least: the smallest value a number, or every number of a list, may have.
-        above: a value that numbers must be larger than.
-        most: the largest one.
-        choices: what a word may be.
-        shown: how the default is shown in the help, where the value says little.
+        default: the default value.
+        help: the text for `--help`.
+        least: inclusive lower limit of a number, or of every number of a list.
+        above: exclusive lower limit.
+        most: inclusive upper limit.
+        choices: the allowed words.
+        shown: the default as the help displays it, if not by its value.
     """
     limits = {"help": help, "least": least, "above": above, "most": most, "choices": choices, "shown": shown}
     return field(default=default, metadata=limits)
 
 
 def changed(kind: type[Settings], name: str, default: Any, help: str | None = None, shown: str | None = None) -> Any:
-    """The option of a class with another default, and perhaps another help text."""
+    """The option of a base class with another default, and optionally another help text."""
     limits = dict(kind.__dataclass_fields__[name].metadata)
     own = {key: text for key, text in (("help", help), ("shown", shown)) if text is not None}
     return field(default=default, metadata=limits | own)
@@ -57,7 +57,7 @@ def changed(kind: type[Settings], name: str, default: Any, help: str | None = No
 
 @dataclass(frozen=True)
 class Settings:
-    """Typed, checked values. Derive a frozen dataclass whose fields are made with `option`.
+    """Typed, validated values. Derive a frozen dataclass whose fields are made with `option`.
 
     >>> @dataclass(frozen=True)
     ... class Coffee(Settings):
@@ -79,7 +79,7 @@ class Settings:
         self.check()
 
     def check(self) -> None:
-        """Refuse values that are good one by one and do not go together: raise `BadSetting`."""
+        """Raise `BadSetting` for values that are valid one by one and contradict each other."""
 
     @classmethod
     def kinds(cls) -> dict[str, Any]:
@@ -88,10 +88,10 @@ class Settings:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> typing.Self:
-        """Settings from words, such as those of a command line, or from JSON.
+        """Parse settings from the text of a command line, or from JSON.
 
         Raises:
-            BadSetting: for an unknown name, or a value that is none of this setting's.
+            BadSetting: for an unknown name or an invalid value.
         """
         kinds, known = cls.kinds(), [entry.name for entry in fields(cls)]
         for name in values:
@@ -100,11 +100,11 @@ class Settings:
         return cls(**{name: parse(name, value, kinds[name]) for name, value in values.items()})
 
     def as_json(self) -> dict[str, Any]:
-        """The values as JSON can hold them; `read` takes them back."""
+        """The values as JSON; `read` is the inverse."""
         return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self)}
 
     def changed(self) -> dict[str, Any]:
-        """Those that differ from their default."""
+        """The values that differ from their defaults."""
         return {
             entry.name: getattr(self, entry.name)
             for entry in fields(self)
@@ -113,7 +113,7 @@ class Settings:
 
 
 def words(value: Any) -> str:
-    """A value as one writes it on a command line.
+    """Format a value as on a command line.
 
     >>> words((0.1, 1.0)), words(3), words(True)
     ('0.1,1', '3', 'yes')
@@ -126,7 +126,7 @@ def words(value: Any) -> str:
 
 
 def parse(name: str, value: Any, kind: Any) -> Any:
-    """A value of a setting's type from text; what is no text stays as it is, but lists become tuples.
+    """Parse a value of a type from text; other values are unchanged, but lists become tuples.
 
     >>> parse("rates", "0.1, 1", tuple[float, ...])
     (0.1, 1.0)
@@ -137,7 +137,7 @@ def parse(name: str, value: Any, kind: Any) -> Any:
     if get_origin(inner) is tuple:
         one = get_args(inner)[0]
         parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        # What is neither text nor a list is left to `check`, which refuses it.
+        # `check` refuses what is neither text nor a list.
         return tuple(parse(name, part, one) for part in parts) if isinstance(parts, list | tuple) else value
     if not isinstance(value, str):
         return value
@@ -152,13 +152,13 @@ def parse(name: str, value: Any, kind: Any) -> Any:
             return inner(value)
         except ValueError:
             raise BadSetting(name, f"{name} must be {_article(inner)}, got {value!r}") from None
-    if inner is Path and not value.strip():  # which would be the current folder
+    if inner is Path and not value.strip():  # Path("") is the current folder
         raise BadSetting(name, f"{name} must be a path, got {value!r}")
     return inner(value)
 
 
 def check(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> Any:
-    """The value of a setting, if it is one it can have."""
+    """Validate the value of a setting."""
     inner, optional = _without_none(kind)
     if value is None:
         if not optional:

@@ -1,4 +1,4 @@
-"""The paper's online experiment: half of the classes, then without notice the other half."""
+"""The paper's online experiment: half of the classes, then, without notice, the other half."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ POINTS = 64
 
 
 def measures(rounds: int, shift: int, windows: Sequence[int]) -> list[int]:
-    """After how many rounds to measure: at 64 points before the shift, closely after it, and at 64 points to the end.
+    """The rounds after which to measure: 64 before the shift, closely after it, and 64 to the end.
 
-    The paper does not say how often it evaluates. Here the first window is measured after every round, and each longer
-    one at a hundred points; what the windows' means make of unequal distances is in `samuel_lab.report.summary`.
+    The paper does not state how often it evaluates. Here the first window is measured after every round, and each
+    longer one at a hundred points; `samuel_lab.report.summary.window_mean` weighs unequal distances.
 
     >>> measures(rounds=1000, shift=600, windows=(4, 200))[62:74]
     [581, 591, 600, 601, 602, 603, 604, 605, 607, 609, 611, 613]
@@ -72,24 +72,23 @@ class Shift(Study):
     width: int = option(64, "Width of the network's first layer.", least=1)
     stem: str = option(
         "3x3",
-        "How the network begins: one convolution of 3x3, or as for ImageNet one of 7x7 and a pooling, which make the "
-        "image four times smaller.",
+        "First layer: a 3x3 convolution, or, as for ImageNet, a 7x7 convolution and a pooling, which downsample by 4.",
         choices=("3x3", "7x7"),
     )
     augment: str = option(
         "none",
-        "What is done to training images: nothing, or moved by up to 4 pixels and flipped at random.",
+        "Augmentation of training images: none, or random shifts by up to 4 pixels and flips.",
         choices=("none", "crop-flip"),
     )
-    examples: int | None = option(None, "Use only so many examples of each class.", least=1, shown="all")
+    examples: int | None = option(None, "Number of examples of each class.", least=1, shown="all")
     combine: str = option(
-        "sample", "How samuel-full makes a decision of its experts.", choices=("sample", "average", "best")
+        "sample", "How samuel-full combines its experts into a decision.", choices=("sample", "average", "best")
     )
 
     def check(self) -> None:
         super().check()
         if not self.shift < self.rounds:
-            raise BadSetting("shift", f"shift must come before the last of {self.rounds} rounds, got {self.shift}")
+            raise BadSetting("shift", f"shift must be before the last of {self.rounds} rounds, got {self.shift}")
         if len(self.first) != len(self.then):
             raise BadSetting(
                 "then",
@@ -103,11 +102,11 @@ class Shift(Study):
         if both:
             raise BadSetting("then", f"then must have other classes than first; {sorted(both)[0]} is in both")
         for name in filter(named.is_search, self.method_names()):
-            raise BadSetting("methods", f"method {name!r} is for offline studies: this one has no transitions")
+            raise BadSetting("methods", f"method {name!r} needs an offline study: this one has no transitions")
         if len(set(self.rates)) < len(self.rates):
             raise BadSetting("rates", f"rates must differ from each other, got {self.rates}")
         if list(self.windows) != sorted(set(self.windows)):
-            raise BadSetting("windows", f"windows must rise, got {self.windows}")
+            raise BadSetting("windows", f"windows must be increasing, got {self.windows}")
         self.scaled()
 
     def scaled(self) -> tuple[int, int, int]:
@@ -117,12 +116,12 @@ class Shift(Study):
             raise BadSetting(
                 "scale", f"scale {self.scale:g} leaves {shift} rounds before the shift and {rounds - shift} after it"
             )
-        # Rounded up, so that there are no more lengths of blocks than in the full protocol.
+        # Rounded up: not more block lengths than in the full protocol.
         return rounds, shift, max(1, -(-rounds * self.shortest // self.rounds))
 
     def dataset(self, tell: TellData) -> Dataset:
         """The data."""
-        assert self.data is not None, "checked when the study was made"
+        assert self.data is not None, "validated by `check`"
         return cifar10(self.data, cache=self.cache, tell=tell)
 
     def network(self) -> nn.Module:
@@ -134,14 +133,14 @@ class Shift(Study):
         dataset = self.dataset(tell)
         for name in (*self.first, *self.then):
             if name not in dataset.classes:
-                raise BadSetting("first", f"there is no class {name!r} in these data: {', '.join(dataset.classes)}")
+                raise BadSetting("first", f"unknown class {name!r}; choose from {', '.join(dataset.classes)}")
         groups = [[dataset.classes.index(name) for name in names] for names in (self.first, self.then)]
         train, test = dataset.train, dataset.test
         if self.examples:
             train, test = train.first(self.examples), test.first(self.examples)
         trains, tests = [train.only(group) for group in groups], [test.only(group) for group in groups]
         rounds, shift, shortest = self.scaled()
-        # Nobody knows of the second half of the classes before the shift, so the pixels' statistics are the first's.
+        # The classes after the shift are not known in advance: statistics come from the first ones.
         stats = stats_of(trains[0])
         exams = [Exam(split, EXAM_BATCH, *stats) for split in tests]
         task = Task(self.network(), np.zeros((1, *train.inputs.shape[1:]), np.float32), len(self.first))
@@ -174,7 +173,7 @@ class Shift(Study):
     def _about(self, rounds: int, shift: int) -> str:
         return (
             f"A network learns the classes {', '.join(self.first)}; after {shift} of {rounds} rounds, without notice, "
-            f"the data change to {', '.join(self.then)}. Accuracy is that on test images of the classes in force."
+            f"the data change to {', '.join(self.then)}. Accuracy is on test images of the current classes."
         )
 
 
@@ -198,7 +197,7 @@ the mean of the five metrics over three seeds that the study does not use (100 t
 
 @dataclass(frozen=True)
 class Digits(Shift):
-    """The same on scikit-learn's digits, in seconds."""
+    """The shift study on scikit-learn's digits, in seconds."""
 
     name: ClassVar[str] = "digits"
     title: ClassVar[str] = "A shift without notice, digits"
@@ -225,7 +224,7 @@ class Digits(Shift):
     def check(self) -> None:
         for name in ("stem", "augment"):
             if name in self.changed():
-                raise BadSetting(name, f"{name} is for the photographs of shift: digits are too small for it")
+                raise BadSetting(name, f"{name} is an option of the study shift; digits are too small for it")
         super().check()
 
     @property

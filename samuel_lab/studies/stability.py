@@ -1,4 +1,4 @@
-"""Does SAMUEL depend on its two hyperparameters? The paper's 18 runs, on top of each other."""
+"""Sensitivity of SAMUEL to its two hyperparameters: the paper's 18 runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ALPHAS = {
     3: (0.9, 0.99, 1.0),
     6: (0.9, 0.97, 0.99, 0.997, 0.999, 1.0),
 }
-"""History decays by their number. The paper gives only how many it used; these reach from a memory of 10 steps to one
-that forgets nothing."""
+"""History decays by their number. The paper states only how many it used; these range from a memory of 10 steps to an
+infinite one."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Stability(WithinAnother):
     """SAMUEL with several numbers of history decays and of step sizes."""
 
     name: ClassVar[str] = "stability"
-    title: ClassVar[str] = "The same result with any hyperparameters"
-    summary: ClassVar[str] = "18 runs of the paper's SAMUEL with other numbers of history decays and of step sizes."
+    title: ClassVar[str] = "Sensitivity to the hyperparameters"
+    summary: ClassVar[str] = "18 runs of the paper's SAMUEL with different numbers of history decays and step sizes."
 
     decays: tuple[int, ...] = option(
-        (2, 3, 6), f"How many history decays; known are {', '.join(map(str, ALPHAS))}.", least=1
+        (2, 3, 6), f"Numbers of history decays, of {', '.join(map(str, ALPHAS))}.", least=1
     )
     step_sizes: tuple[int, ...] = option(
-        (5, 10, 15, 20, 25, 30), "How many step sizes eta the weights are kept with.", least=1, most=60
+        (5, 10, 15, 20, 25, 30), "Numbers of step sizes eta of the weights.", least=1, most=60
     )
 
     def check(self) -> None:
@@ -46,10 +46,10 @@ class Stability(WithinAnother):
             if len(set(numbers)) < len(numbers):
                 raise BadSetting(name, f"{name} must differ from each other, got {numbers}")
         if self.inner.base != "adagrad":
-            raise BadSetting("task", f"task must be one whose experts are AdaGrad's, got {self.task}")
+            raise BadSetting("task", f"task must be one with base adagrad, got {self.task}")
 
     def method_names(self) -> tuple[str, ...]:
-        """The trials' names."""
+        """The names of the trials."""
         return tuple(f"alphas={decays} etas={sizes}" for decays in self.decays for sizes in self.step_sizes)
 
     def experiment(self, tell: TellData) -> Experiment:

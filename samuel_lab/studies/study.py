@@ -1,9 +1,9 @@
-"""What a study is: settings that say what to train, and the trials that follow from them.
+"""The base class of studies: settings, and the trials that follow from them.
 
-A study is a frozen dataclass of settings. `prepare` opens the data and gives an `Experiment` with its plan and trials;
-`samuel_lab.execution` trains them and keeps everything in the folder of a run. Methods read settings from the study, so
-a new setting is one field here and one use there. To add a study, derive from `Study` (or from `Shift` or `Offline`,
-the paper's two protocols), and name it in `samuel_lab.studies.catalogue`.
+A study is a frozen dataclass of settings. `prepare` opens the data and returns an `Experiment` with its plan and
+trials; `samuel_lab.execution` trains them into the folder of a run. Methods read settings from the study, so a new
+setting is one field here and one use there. To add a study, derive from `Study` (or from `Shift` or `Offline`, the
+paper's two protocols), and add it to `samuel_lab.studies.catalogue`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from samuel_lab.trial.trainers import Trainer
 DEVICES = ("auto", "cpu", "gpu")
 PRECISIONS = ("float32", "bfloat16")
 EXAM_BATCH = 1000
-"""How many examples are judged at once."""
+"""Test examples in a batch."""
 
 
 @dataclass(frozen=True)
@@ -43,49 +43,49 @@ class Study(Settings):
     summary: ClassVar[str]
     """One sentence for lists."""
     model: ClassVar[str]
-    """What the network is called."""
+    """The name of the network."""
     needs_data: ClassVar[str] = ""
-    """What `--data` must be; empty where it need not be given."""
+    """What `--data` must be; empty if it is not required."""
     takes_data: ClassVar[bool] = True
-    """False where the data come with a library."""
+    """False if the data come with a library."""
 
     methods: tuple[str, ...] = option(
         ("samuel",),
-        "What to train, separated by commas: names such as samuel, samuel-linear, samuel-full, prodigy, adam/cosine, "
-        "adam/cosine@0.003, and the groups baselines and peers. `samuel list` shows all.",
+        "Methods to train, separated by commas: names such as samuel, samuel-linear, samuel-full, prodigy, "
+        "adam/cosine, adam/cosine@0.003, and the groups baselines and peers. `samuel list` lists all.",
     )
-    seeds: int = option(3, "How many seeds every method is trained with.", least=1, most=1000)
-    first_seed: int = option(0, "The first of the seeds.", least=0, most=10**6)
+    seeds: int = option(3, "Number of seeds of every method.", least=1, most=1000)
+    first_seed: int = option(0, "The first seed.", least=0, most=10**6)
     scale: float = option(
         1.0,
-        "A fraction of the full protocol: rounds, transitions and the shortest block shrink together.",
+        "Fraction of the full protocol: scales rounds, transitions and the shortest block.",
         above=0,
         most=1,
     )
-    data: Path | None = option(None, "Where the data are.")
+    data: Path | None = option(None, "Path of the data.")
     cache: Path | None = option(
-        None, "Where decoded data are kept.", shown="$SAMUEL_CACHE, or samuel in the user's cache folder"
+        None, "Folder for decoded data.", shown="$SAMUEL_CACHE, or samuel in the user's cache folder"
     )
-    device: str = option("auto", "Where to compute.", choices=DEVICES)
-    precision: str = option("float32", "What the network computes in; parameters are float32.", choices=PRECISIONS)
-    deterministic: bool = option(
-        True, "On a GPU, use only operations that give the same twice, without which no resume is exact."
-    )
+    device: str = option("auto", "Device.", choices=DEVICES)
+    precision: str = option("float32", "Precision of the network; parameters are float32.", choices=PRECISIONS)
+    deterministic: bool = option(True, "On a GPU, use deterministic operations only; exact resuming requires them.")
     placement: str = option(
         "scan",
-        "How several networks train on one device: side by side (map) or one after another (scan).",
+        "How several networks train on one device: in parallel (map) or one after another (scan).",
         choices=("map", "scan"),
     )
-    checkpoint_seconds: float = option(60.0, "How many seconds a kill may cost; 0 saves at every measurement.", least=0)
-    tensorboard: bool = option(False, "Write TensorBoard event files into the folder of the run, too.")
+    checkpoint_seconds: float = option(
+        60.0, "Seconds between checkpoints, which a kill may lose; 0 saves at every measurement.", least=0
+    )
+    tensorboard: bool = option(False, "Also write TensorBoard event files into the folder of the run.")
     experts_adagrad: str = option(
         "optax",
-        "The AdaGrad of the experts of samuel-full and samuel-linear: optax's, whose sum of squares begins at 0.1, or "
+        "AdaGrad of the experts of samuel-full and samuel-linear: optax's, whose sum of squares begins at 0.1, or "
         "plain, whose sum begins at 0.",
         choices=tuple(named.EXPERTS_ADAGRAD),
     )
 
-    # What methods read of a study without such an option. No annotations: they are not fields.
+    # Defaults that methods read. Without annotations they are not fields.
     base = "adagrad"
     weight_decay = 0.0
     etas = None
@@ -93,7 +93,7 @@ class Study(Settings):
 
     @classmethod
     def data_in_short(cls) -> str:
-        """Whether `--data` is needed, in a word."""
+        """Whether `--data` is required, in a word."""
         return "yes" if cls.needs_data else "no"
 
     def check(self) -> None:
@@ -108,22 +108,22 @@ class Study(Settings):
             if found is not None and found.schedule == "step":
                 self._check_step(name, found)
         if self.data is not None and not self.takes_data:
-            raise BadSetting("data", f"data: the study {self.name} brings its own, got {self.data}")
+            raise BadSetting("data", f"data: the study {self.name} has its own, got {self.data}")
         if self.needs_data and self.data is None:
             raise BadSetting("data", f"data is missing: give {self.needs_data}")
         if self.data is not None and not self.data.exists():
-            raise BadSetting("data", f"data: there is nothing at {self.data}; give {self.needs_data or 'a path'}")
+            raise BadSetting("data", f"data: {self.data} does not exist; give {self.needs_data or 'a path'}")
 
     def _check_step(self, name: str, found: named.Scheduled) -> None:
-        raise BadSetting("methods", f"method {name!r} is a step schedule, and this study has no transitions")
+        raise BadSetting("methods", f"method {name!r} needs an offline study: this one has no transitions")
 
     @abstractmethod
     def experiment(self, tell: TellData) -> Experiment:
-        """Open the data, and scale the protocol: all but the trials."""
+        """Open the data and scale the protocol; without trials."""
 
     @property
     def baselines(self) -> Mapping[tuple[str, str], float]:
-        """The learning rates of bases with schedules, where a name gives none."""
+        """Default learning rates by base and schedule."""
         return schedules.BASELINES
 
     def method_names(self) -> tuple[str, ...]:
@@ -135,26 +135,26 @@ class Study(Settings):
         return named.method(name, experiment)
 
     def seeds_of(self, name: str) -> range:
-        """The seeds a method is trained with: a search only with the first."""
+        """The seeds of a method; of a search only the first."""
         return range(self.first_seed, self.first_seed + (1 if named.is_search(name) else self.seeds))
 
     @property
     def dtype(self) -> Any:
-        """What the network computes in."""
+        """The precision of the network."""
         return jnp.bfloat16 if self.precision == "bfloat16" else jnp.float32
 
     def prepare(self, tell: TellData = lambda what, done, total: None) -> Experiment:
-        """Open the data and make the plan and its trials.
+        """Open the data, and make the plan and its trials.
 
         Args:
-            tell: called with what is being read, and how far.
+            tell: called with the progress of reading.
 
         Raises:
-            BadSetting, ValueError, OSError: if the data are not what the study needs.
+            BadSetting, ValueError, OSError: if the data do not fit the study.
         """
         experiment = self.experiment(tell)
         methods = [self.method(name, experiment) for name in self.method_names()]
-        # Seed by seed, so that a run cut short has all methods with fewer seeds rather than the other way round.
+        # Seed by seed: an interrupted run then has all methods with fewer seeds.
         trials = tuple(
             Trial(method, seed, experiment.steps, experiment.measures)
             for seed in range(self.first_seed, self.first_seed + self.seeds)
@@ -176,7 +176,7 @@ class Study(Settings):
 
 
 class Shifted:
-    """Batches of one feed, and from a step on those of another."""
+    """Batches of one feed before a step, and of another from it on."""
 
     def __init__(self, before: Feed, after: Feed, shift: int) -> None:
         self.before, self.after, self.shift = before, after, shift
@@ -187,30 +187,30 @@ class Shifted:
 
 
 def resident(split: Split, batch: int, seed: int, augment: Literal["crop-flip"] | None, stats: Any) -> Resident:
-    """Batches from examples on the device."""
+    """Batches from examples in device memory."""
     mean, std = stats
     return Resident(split, batch, seed, augment, mean, std)
 
 
 def stats_of(split: Split) -> tuple[Any, Any]:
-    """Mean and deviation per channel; nothing for text."""
+    """Mean and deviation per channel; None for text."""
     return statistics(split) if split.inputs.dtype == np.uint8 else (None, None)
 
 
 def facts_about(dataset: Dataset, train: int, test: int) -> dict[str, Any]:
-    """What the plan says about the data."""
+    """The data in the plan, with the numbers of examples used."""
     used = {"name": dataset.name, "train": train, "test": test, "classes": list(dataset.classes)}
-    return used | dataset.facts | used  # facts tell how many there are, the plan how many are used
+    return used | dataset.facts | used  # facts have the numbers of all examples
 
 
 def count(task: Task) -> int:
-    """How many parameters a network has; nothing is computed."""
+    """The number of parameters of a network, without initialising it."""
     params, _ = jax.eval_shape(task.init, jax.random.key(0))
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
 
 
 def evenly(first: int, last: int, points: int) -> list[int]:
-    """So many whole numbers from the first to the last, evenly spread.
+    """Evenly spaced integers from the first to the last.
 
     >>> evenly(0, 10, 3)
     [0, 5, 10]

@@ -1,4 +1,4 @@
-"""Studies that look at another one's training from a new side: they take its task, and bring their own methods."""
+"""Studies with the task of another study and their own methods."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class WithinAnother(Study):
     name: ClassVar[str]
 
     task: str = option("cifar10", "The study whose network and data to use.", choices=tuple(TASKS))
-    methods: tuple[str, ...] = option((), "Not used here: the study brings its own.", shown="the study's own")
-    seeds: int = option(1, "How many seeds everything is trained with.", least=1, most=1000)
+    methods: tuple[str, ...] = option((), "Not an option of this study.", shown="the study's own")
+    seeds: int = option(1, "Number of seeds.", least=1, most=1000)
     epochs: float | None = option(None, "Epochs of the full protocol.", above=0, most=10**6, shown="the task's")
     transitions: tuple[float, ...] | None = option(
         None, "The epochs at which the second and third phase start.", above=0, shown="the task's"
     )
     batch: int | None = option(None, "Examples in a batch.", least=1, shown="the task's")
-    examples: int | None = option(None, "Use only so many examples of each class.", least=1, shown="all")
+    examples: int | None = option(None, "Number of examples of each class.", least=1, shown="all")
     width: int | None = option(None, "Width of the network's first layer.", least=1, shown="the task's")
     size: int | None = option(None, "Side of the crops of imagenet, in pixels.", least=8, shown="the task's")
     placement: str | None = option(
@@ -48,7 +48,7 @@ class WithinAnother(Study):
 
     @cached_property
     def inner(self) -> Offline:
-        """The study whose training this is."""
+        """The study of the task."""
         kind = TASKS[self.task]
         own = {"methods", "seeds"}
         shared = {entry.name for entry in fields(kind)} & {entry.name for entry in fields(self)} - own
@@ -57,7 +57,7 @@ class WithinAnother(Study):
 
     def check(self) -> None:
         if self.methods:
-            raise BadSetting("methods", f"methods: this study brings its own ones, got {', '.join(self.methods)}")
+            raise BadSetting("methods", f"methods: this study has its own, got {', '.join(self.methods)}")
         known = {entry.name for entry in fields(TASKS[self.task])}
         for name in ("width", "size"):
             if name not in known and getattr(self, name) is not None:

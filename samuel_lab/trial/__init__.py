@@ -2,7 +2,9 @@
 
 schedules    learning rates as functions of the round
 optimizers   bases that need a learning rate, and methods that need none
-methods      methods by the names that users give them
-trainers     the steps of a method: one network, many experts, or a whole search
-training     the one training loop
+experiment   what the trials of a study share
+drop_in      SAMUEL's optax transformations and average, as the studies use them
+methods      methods by name, as in `--methods`
+trainers     how a method takes steps: one network, many experts, or a search
+training     the training loop
 """

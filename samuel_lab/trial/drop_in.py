@@ -1,6 +1,6 @@
-"""What the studies use of SAMUEL as an optax transformation: the drop-in, the paper's algorithm, and the average.
+"""SAMUEL's optax transformations as the studies use them: the drop-in, the paper's algorithm, and the average.
 
-The only module of the laboratory that knows how these are called and what their states hold.
+The only module of the laboratory that reads their states.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def drop_in(base: str, steps: int | None) -> dict[str, Any]:
     Over Muon there are two searches; rate and weights of a run are those of the search for matrices.
 
     Args:
-        base: what gives directions.
-        steps: the number of steps, or None for a run of unknown length, which has an average.
+        base: the base optimizer, by name.
+        steps: the number of steps; None if unknown, which evaluates at the average.
     """
 
     def facts(state: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def drop_in(base: str, steps: int | None) -> dict[str, Any]:
 
 def paper(
     base: optax.GradientTransformation,
-    forgets: bool,
+    shared: bool,
     rates: tuple[float, ...],
     steps: int,
     cover: Any,
@@ -56,8 +56,8 @@ def paper(
     """The paper's algorithm with one gradient a step, as arguments of `Single`.
 
     Args:
-        base: what gives directions.
-        forgets: whether the base forgets the past, so that all blocks can share its state.
+        base: the base optimizer.
+        shared: whether all blocks share its state, which is right for bases that forget, such as Adam.
         rates: candidate learning rates.
         steps: length of the run.
         cover: when experts restart: `samuel.jax.Geometric` or `samuel.jax.Chosen`.
@@ -65,7 +65,7 @@ def paper(
     """
     slots = cover.slots(paper_algorithm.LONG)
     return {
-        "optimizer": paper_algorithm.algorithm1(base, rates, cover=cover, Q=etas or 10, shared=forgets),
+        "optimizer": paper_algorithm.algorithm1(base, rates, cover=cover, Q=etas or 10, shared=shared),
         "facts": lambda state: {"rate": state.rate, "weights": paper_algorithm.shares(state)},
         "levels": levels(cover, steps, slots),
         "rates": tuple(sorted(rates)),
@@ -73,7 +73,7 @@ def paper(
 
 
 def levels(cover: Any, steps: int, slots: int) -> tuple[int | None, ...]:
-    """Lengths of the blocks of a cover; None for those as long as the run."""
+    """The block lengths of a cover; None for a block as long as the run."""
     if not hasattr(cover, "length"):
         return (None,) * slots
     lengths = [cover.length(slot) for slot in range(slots)]
@@ -81,24 +81,24 @@ def levels(cover: Any, steps: int, slots: int) -> tuple[int | None, ...]:
 
 
 class AveragedState(NamedTuple):
-    """State of an optimizer whose parameters are averaged as SAMUEL's are."""
+    """State of an optimizer with SAMUEL's average of the parameters."""
 
     inner: Any
     round: jax.Array
     detector: ShiftState
     tail: TailState
     mean: Tree
-    """The average without the last step, which is known at the next."""
+    """The average without the last step, whose result is not known before the next."""
 
 
 def averaged(inner: optax.GradientTransformation, steps: int) -> optax.GradientTransformationExtraArgs:
-    """An optimizer with SAMUEL's running average of the parameters beside it; its steps are unchanged.
+    """Add SAMUEL's running average of the parameters to an optimizer; its steps are unchanged.
 
-    A comparison with SAMUEL tells the merit of the rate from that of the average.
+    Separates the merit of the learning rate from that of the average in comparisons with SAMUEL.
 
     Args:
         inner: the optimizer.
-        steps: the length of the run, near the end of which no shift restarts the average.
+        steps: the length of the run; near its end no shift restarts the average.
 
     >>> optimizer = averaged(optax.identity(), steps=10)
     >>> params = jnp.array([4.0])
@@ -128,10 +128,10 @@ def averaged(inner: optax.GradientTransformation, steps: int) -> optax.GradientT
 
 
 def average_of(state: AveragedState, params: Tree) -> Tree:
-    """The average, from the state and the parameters after the last step."""
+    """The averaged parameters, given the parameters after the last step."""
     return optax.incremental_update(params, state.mean, state.tail.pace)
 
 
 def pace_of(state: AveragedState) -> jax.Array:
-    """The share of the last parameters in the average."""
+    """The weight of the last parameters in the average."""
     return state.tail.pace

@@ -1,4 +1,4 @@
-"""A study whose data are open, and its trials."""
+"""A prepared study: opened data, scaled lengths, and its trials."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from samuel_lab.trial.trainers import Batch, ExamBatch, Trainer
 
 
 class Feed(Protocol):
-    """Where batches come from. A feed that holds memory or processes has a `close` as well."""
+    """Source of training batches. A feed that holds memory or processes also has a `close`."""
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step (numbered from 0): always the same one for the same step."""
+        """The batch of a step, numbered from 0; a pure function of the step."""
         ...
 
 
@@ -23,11 +23,11 @@ class MethodSettings(Protocol):
 
     Attributes:
         base: the base of the paper's experts and of the search.
-        experts_adagrad: which AdaGrad those experts have, where the base is AdaGrad.
+        experts_adagrad: which AdaGrad those experts use, if the base is AdaGrad.
         weight_decay: added to gradients, for every base.
-        baselines: the learning rates of bases with schedules, where a name gives none.
+        baselines: default learning rates by base and schedule.
         etas: number of step sizes of the paper's weights; None for as many as the run needs.
-        combine: how the paper's experts make a decision under full feedback.
+        combine: how the paper's experts are combined into a decision under full feedback.
         placement: how the networks of experts and searches train on one device.
     """
 
@@ -52,10 +52,10 @@ class Trial:
     """A method trained with one seed.
 
     Attributes:
-        method: what takes the steps.
-        seed: everything random follows from it.
-        steps: how many.
-        measures: after how many steps to measure, in rising order; the last is `steps`.
+        method: the trainer.
+        seed: determines everything random.
+        steps: the number of training steps.
+        measures: steps after which to measure, increasing; the last is `steps`.
     """
 
     method: Trainer
@@ -65,33 +65,33 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The method, as users write it."""
+        """The name of the method."""
         return self.method.name
 
     @property
     def title(self) -> str:
-        """The trial in a few words."""
+        """Method and seed."""
         return f"{self.name}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the trials of a study share, once its data are open and its lengths are scaled.
+    """What the trials of a study share, after the data were opened and the lengths scaled.
 
     Attributes:
         settings: the study; methods read their settings here.
-        task: what is learned.
-        steps: of every trial.
+        task: network and loss.
+        steps: the number of steps of every trial.
         phases: candidate learning rates: one list, or one for each phase.
-        transitions: steps at which the second and later phases start; the paper's algorithm restarts there.
+        transitions: steps at which the second and later phases start, and the paper's algorithm restarts.
         shortest: steps of the shortest block of the paper's Algorithm 1; None for Algorithm 2.
         alphas: history decays of Algorithm 2's experts.
-        measures: after how many steps to measure.
+        measures: steps after which to measure.
         feed: the batches of a seed.
-        exam: the exam due when so many steps are complete.
-        plan: what `plan.json` of a run holds.
-        trials: in the order in which they are trained.
-        optimizers: compiled steps by optimizer, shared by trials that differ in schedule or seed.
+        exam: the test batches for a measurement after so many steps.
+        plan: the contents of `plan.json`.
+        trials: in training order.
+        optimizers: compiled steps by optimizer, shared by trials that differ in schedule or seed only.
     """
 
     settings: MethodSettings

@@ -1,17 +1,17 @@
-"""Methods by the names users give them.
+"""Methods by name, as in `--methods`.
 
-samuel                 SAMUEL at the library's default, given the number of steps
+samuel                 SAMUEL at its defaults, given the number of steps
 samuel-untold          the same without the number of steps
 samuel-adam            SAMUEL over Adam, given the number of steps
 samuel-linear          the paper's algorithm (1 online, 2 offline) with one gradient a step
-samuel-full            the paper's algorithm as its experiments ran it: every expert has a network of its own
+samuel-full            the paper's algorithm as its experiments ran it: a network for each expert
 adam/cosine            a base and a schedule, at the study's rate for the pair
 adam/cosine@0.003      the same at another rate
 adagrad/step@1:0.1:0.01   a rate for each phase
 adam/cosine+average    the same training, evaluated at SAMUEL's average of the parameters
 prodigy                a learning-rate-free method at its defaults
 search                 every step schedule of the study's grid
-search@0.1:1           the part of it that begins with these rates: parts may be run apart and reported together
+search@0.1:1           those that begin with these rates; parts can be run separately and reported together
 baselines, peers       the paper's twelve, all learning-rate-free methods
 adamw-rates            a sweep of AdamW's rates
 """
@@ -42,9 +42,9 @@ GROUPS = {
     "peers": tuple(optimizers.PEERS),
     "adamw-rates": tuple(f"adamw/warmup-cosine@{rate:g}" for rate in (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)),
 }
-"""Names that stand for several."""
+"""Groups: names that expand to several methods."""
 AVERAGED = "+average"
-"""The ending of the name of a method that is evaluated at an average."""
+"""Suffix of methods that are evaluated at an average of the parameters."""
 EXPERTS_ADAGRAD = {"optax": 0.1 + 1e-7, "plain": 0.0}
 """What the AdaGrad of the paper's experts adds to its sum of squares inside the root, by name. optax begins the sum at
 0.1 and adds an epsilon of 1e-7."""
@@ -52,18 +52,18 @@ SCHEDULE_LABELS = {"warmup-cosine": "warm-up cosine", "cosine-restarts": "cosine
 
 
 class Scheduled(NamedTuple):
-    """A base with a schedule, as its name has it."""
+    """A base with a schedule, parsed from a name."""
 
     base: str
     schedule: str
     rates: tuple[float, ...]
-    """Empty unless the name gives some; one per phase for a step schedule."""
+    """Empty if the name has none; one per phase for a step schedule."""
     averaged: bool = False
     """Whether the network is evaluated at an average of its parameters."""
 
 
 def parse(name: str) -> Scheduled | None:
-    """What a name means: a base with a schedule, or None for a method with a name of its own.
+    """Parse a name: a base with a schedule, or None for a method with a name of its own.
 
     >>> parse("adam/cosine@0.003")
     Scheduled(base='adam', schedule='cosine', rates=(0.003,), averaged=False)
@@ -84,7 +84,7 @@ linear, cosine-restarts, increasing, step
     if not slash or base not in optimizers.BASES:
         known = [*SAMUELS, "search", *GROUPS, *optimizers.PEERS]
         raise ValueError(
-            f"method {name!r} is not known: choose from {', '.join(known)}, or write BASE/SCHEDULE with a base of "
+            f"unknown method {name!r}; choose from {', '.join(known)}, or write BASE/SCHEDULE with a base from "
             f"{', '.join(optimizers.BASES)}"
         )
     known = (*schedules.SCHEDULES, "step")
@@ -99,12 +99,12 @@ linear, cosine-restarts, increasing, step
 
 
 def is_search(name: str) -> bool:
-    """Whether a name means every step schedule, or a part of them."""
+    """Whether a name is that of the search, or of a part of it."""
     return name == "search" or name.startswith("search@")
 
 
 def first_rates(name: str) -> tuple[float, ...]:
-    """The rates that a part of the search begins with; empty for the whole.
+    """The first rates of a part of the search; empty for the full search.
 
     >>> first_rates("search"), first_rates("search@0.1:1")
     ((), (0.1, 1.0))
@@ -127,7 +127,7 @@ def _rates(name: str, written: str) -> tuple[float, ...]:
 
 
 def expand(names: Sequence[str]) -> tuple[str, ...]:
-    """The names with those of groups spelt out, each once; ValueError for one that means nothing.
+    """The names with groups expanded, without duplicates; ValueError for an unknown one.
 
     >>> expand(["samuel", "peers"])[:3]
     ('samuel', 'schedule-free', 'prodigy')
@@ -172,7 +172,7 @@ def _scheduled(name: str, found: Scheduled, experiment: Experiment) -> Trainer:
     label = f"{base.label}, {SCHEDULE_LABELS.get(found.schedule, found.schedule)}"
     if found.rates:
         label += " " + "/".join(f"{rate:g}" for rate in found.rates)
-    about = f"{base.label}{base.told}, {said}."
+    about = f"{base.label}{base.detail}, {said}."
     if found.averaged:
         label, about = f"{label}, averaged", f"{about} Evaluated at SAMUEL's average of the parameters."
     return experiment.optimizers[key].with_(schedule=schedule, name=name, label=label, group="baseline", about=about)
@@ -182,11 +182,11 @@ def _peer(name: str, experiment: Experiment) -> Trainer:
     peer, decay = optimizers.peer(name), experiment.settings.weight_decay
 
     def own(state: Any) -> Any:
-        """The peer's own state: where weights decay, that comes before it in a chain."""
+        """The peer's own state; with weight decay it is the second of a chain."""
         return state[1] if decay else state
 
     def facts(state: Any) -> dict[str, Any]:
-        assert peer.rate is not None, "asked of those that have one"
+        assert peer.rate is not None, "called only for peers with a rate"
         return {"rate": peer.rate(own(state))}
 
     optimizer = peer.make()
@@ -207,10 +207,10 @@ def _peer(name: str, experiment: Experiment) -> Trainer:
 def _drop_in(name: str, experiment: Experiment) -> Trainer:
     label, base, given = DROP_INS[name]
     searched = "one learning rate for matrices and one for the rest" if base == "muon" else "the learning rate"
-    about = f"SAMUEL over {base.capitalize()}, which finds {searched}, one gradient a step; " + (
+    about = f"SAMUEL over {base.capitalize()}: searches {searched}, one gradient a step; " + (
         "given the number of steps; the last parameters."
         if given
-        else "not given the number of steps; the averaged parameters."
+        else "without the number of steps; the averaged parameters."
     )
     made = drop_in.drop_in(base, experiment.steps if given else None)
     if experiment.settings.weight_decay:
@@ -240,15 +240,13 @@ def _experts_base_in_words(settings: MethodSettings) -> str:
 
 def _paper_linear(experiment: Experiment) -> Trainer:
     settings, base = experiment.settings, _experts_base(experiment.settings)
-    forgets = settings.base != "adagrad"
+    shared = settings.base != "adagrad"
     rates = tuple(sorted({rate for phase in experiment.phases for rate in phase}))
     about = (
         f"{_algorithm(experiment)} over {_experts_base_in_words(settings)} with {len(rates)} learning rates, from one "
         "gradient a step, at the decision."
     )
-    made = drop_in.paper(
-        base if forgets else base(), forgets, rates, experiment.steps, _cover(experiment), settings.etas
-    )
+    made = drop_in.paper(base if shared else base(), shared, rates, experiment.steps, _cover(experiment), settings.etas)
     name = "samuel-linear"
     return Single(experiment.task, **made, name=name, label=PAPERS[name], group="samuel", about=about)
 
@@ -258,8 +256,8 @@ def _paper_full(experiment: Experiment) -> Trainer:
     cover = _cover(experiment)
     slots = cover.slots(experiment.steps)
     about = (
-        f"{_algorithm(experiment)}: {slots * len(experiment.phases[0]) * len(alphas)} experts, each with a network of "
-        f"its own trained by {_experts_base_in_words(settings)}; the one to use is "
+        f"{_algorithm(experiment)}: {slots * len(experiment.phases[0]) * len(alphas)} experts, each with its own "
+        f"network trained by {_experts_base_in_words(settings)}; the decision is "
         f"{'drawn by weight' if settings.combine == 'sample' else 'the ' + settings.combine}."
     )
     adagrad, (first, *later) = settings.base == "adagrad", experiment.phases
@@ -274,12 +272,12 @@ def _paper_full(experiment: Experiment) -> Trainer:
         rounds=experiment.steps,
         combine=settings.combine,  # pyright: ignore[reportArgumentType]
         Q=settings.etas,
-        # Algorithm 2 has eta_q = 2^-q, which is a bound of 1; Algorithm 1's is found out.
+        # Algorithm 2 has eta_q = 2^-q, that is a bound of 1; Algorithm 1 estimates it.
         bound=None if experiment.shortest else 1.0,
         clip=not experiment.shortest,
         placement=settings.placement,  # pyright: ignore[reportArgumentType]
     )
-    # Where candidates change from phase to phase, the plan says to what.
+    # The plan lists the candidates of every phase if they differ.
     changing = {"phases": [list(rates) for rates in experiment.phases]} if len(set(experiment.phases)) > 1 else {}
     name, levels = "samuel-full", drop_in.levels(cover, experiment.steps, slots)
     described = {"name": name, "label": PAPERS[name], "group": "samuel", "about": about, "extra": changing}
@@ -296,7 +294,7 @@ def _search(name: str, experiment: Experiment) -> Trainer:
     which = (
         f"All {count}" if not first else f"Those {count} that begin with {' or '.join(f'{r:g}' for r in first)} of the"
     )
-    about = f"{which} step schedules with {base}, common beginnings trained once."
+    about = f"{which} step schedules with {base}; common beginnings are trained once."
     label = f"{base}, {count} step schedules"
     return Search(experiment.task, sweep, name=name, label=label, group="search", about=about)
 

@@ -1,4 +1,4 @@
-"""Optimizers by name: bases, which give directions and need a learning rate, and peers, which find one themselves."""
+"""Optimizers by name: bases, which need a learning rate, and peers, learning-rate-free methods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEIGHT_DECAY = 0.3
 
 @dataclass(frozen=True)
 class Base:
-    """An optimizer that gives directions, of unit learning rate and uphill: `params - rate * direction`."""
+    """An optimizer with unit learning rate; its step is `params - rate * direction`."""
 
     name: str
     label: str
@@ -28,20 +28,20 @@ class Base:
     make: Callable[[], optax.GradientTransformation]
     """Makes the transformation from gradients to directions."""
     about: str
-    """One sentence on what it does."""
+    """What it does, in one sentence."""
     reference: str
-    """Where it comes from."""
+    """Where it was published."""
     rate: float
-    """A learning rate to begin with, where nothing better is known."""
-    told: str = ""
-    """A number it comes with, for the description of methods that use it."""
+    """The default learning rate."""
+    detail: str = ""
+    """Appended to the label in descriptions of methods."""
 
 
 class WNGradState(NamedTuple):
     """State of `scale_by_wngrad`."""
 
     scale: jax.Array
-    """What gradients are divided by."""
+    """Divisor of the gradients."""
 
 
 def scale_by_wngrad(initial: float = 1.0) -> optax.GradientTransformation:
@@ -52,7 +52,7 @@ def scale_by_wngrad(initial: float = 1.0) -> optax.GradientTransformation:
     Wu, Ward and Bottou 2018, "WNGrad: learn the learning rate in gradient descent". The norm is over all parameters.
 
     Args:
-        initial: what `b` begins with.
+        initial: initial value of `b`.
 
     >>> base = scale_by_wngrad()
     >>> direction, state = base.update(jnp.array([3.0, 4.0]), base.init(jnp.zeros(2)))
@@ -76,7 +76,7 @@ def scale_by_wngrad(initial: float = 1.0) -> optax.GradientTransformation:
 
 
 def matrices(params: Tree) -> Tree:
-    """Which parameters decay where weight decay is decoupled: matrices and kernels, not biases and norms' factors."""
+    """Mask for decoupled weight decay: matrices and kernels, not biases and the scales of norms."""
     return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
 
@@ -105,7 +105,7 @@ _BASES = (
         "momentum",
         "SGD with momentum",
         lambda: optax.trace(decay=0.9),
-        "A sum of past gradients, each 0.9 times the weight of the next.",
+        "An exponentially decaying sum of gradients, with momentum 0.9.",
         "Polyak 1964",
         rate=0.05,
     ),
@@ -113,7 +113,7 @@ _BASES = (
         "nesterov",
         "SGD with Nesterov momentum",
         lambda: optax.trace(decay=0.9, nesterov=True),
-        "Momentum 0.9, looking one step ahead.",
+        "Nesterov's accelerated gradient with momentum 0.9.",
         "Nesterov 1983; Sutskever et al. 2013",
         rate=0.05,
     ),
@@ -121,7 +121,7 @@ _BASES = (
         "adagrad",
         "AdaGrad",
         lambda: optax.scale_by_rss(initial_accumulator_value=0.1, eps=1e-7),
-        "Each gradient over the root of the sum of its squares so far, as optax has it (the sum begins at 0.1).",
+        "Each gradient over the root of the sum of squared gradients, which begins at 0.1 as in optax.",
         "Duchi, Hazan and Singer 2011",
         rate=0.2,
     ),
@@ -137,10 +137,10 @@ _BASES = (
         "adamw",
         "AdamW",
         _adamw,
-        f"Adam, and matrices shrink by {WEIGHT_DECAY:g} times the learning rate in every step.",
+        f"Adam with decoupled weight decay {WEIGHT_DECAY:g} for matrices.",
         "Loshchilov and Hutter 2019",
         rate=0.001,
-        told=f", weight decay {WEIGHT_DECAY:g}",
+        detail=f", weight decay {WEIGHT_DECAY:g}",
     ),
     Base(
         "rmsprop",
@@ -154,7 +154,7 @@ _BASES = (
         "adadelta",
         "Adadelta",
         optax.scale_by_adadelta,
-        "RMSprop with steps in the units of the parameters, from a running mean of squared steps; its rate is near 1.",
+        "RMSprop with steps in the units of the parameters, from a running mean of squared steps; default rate 1.",
         "Zeiler 2012",
         rate=1.0,
     ),
@@ -170,7 +170,7 @@ _BASES = (
         "wngrad",
         "WNGrad",
         scale_by_wngrad,
-        "The gradient over one number that grows by the gradient's squared norm over itself.",
+        "The gradient over a scalar `b` that grows by `|g|^2 / b`.",
         "Wu, Ward and Bottou 2018",
         rate=1.0,
     ),
@@ -178,8 +178,7 @@ _BASES = (
         "muon",
         "Muon",
         scale_by_muon,
-        "Momentum whose matrices are made orthogonal, a Shampoo without memory, scaled to take Adam's learning rates; "
-        "vectors and word vectors go to Adam.",
+        "Orthogonalised momentum for matrices, scaled to suit Adam's learning rates; Adam for vectors and embeddings.",
         "Jordan 2024; Liu et al. 2025",
         rate=0.005,
     ),
@@ -187,14 +186,14 @@ _BASES = (
         "muonw",
         "MuonW",
         _muonw,
-        f"Muon, and matrices shrink by {WEIGHT_DECAY:g} times the learning rate in every step.",
+        f"Muon with decoupled weight decay {WEIGHT_DECAY:g} for matrices.",
         "Jordan 2024; Liu et al. 2025",
         rate=0.005,
-        told=f", weight decay {WEIGHT_DECAY:g}",
+        detail=f", weight decay {WEIGHT_DECAY:g}",
     ),
 )
 BASES: dict[str, Base] = {one.name: one for one in _BASES}
-"""The bases with a name."""
+"""The bases by name."""
 
 
 def base(name: str, weight_decay: float = 0.0) -> optax.GradientTransformationExtraArgs:
@@ -202,7 +201,7 @@ def base(name: str, weight_decay: float = 0.0) -> optax.GradientTransformationEx
 
     Args:
         name: one of `BASES`.
-        weight_decay: how much of the parameters is added to their gradients first (L2 regularisation).
+        weight_decay: factor of the parameters that is added to their gradients (L2 regularisation).
 
     >>> plain = base("sgd", weight_decay=0.1)
     >>> params = jnp.array([10.0, 0.0])
@@ -221,34 +220,29 @@ def base(name: str, weight_decay: float = 0.0) -> optax.GradientTransformationEx
 
 @dataclass(frozen=True)
 class Peer:
-    """A complete optimizer that needs no learning rate, at its defaults."""
+    """A learning-rate-free optimizer at its defaults."""
 
     name: str
     label: str
     """Its name in tables and figures."""
     about: str
-    """What it does, and which defaults are meant."""
+    """What it does, and its defaults."""
     reference: str
-    """Where it comes from."""
+    """Where it was published."""
     make: Callable[[], optax.GradientTransformationExtraArgs]
-    """Makes the optimizer. Its updates are to be added, as optax's always are."""
+    """Makes the optimizer; its updates are complete steps."""
     rate: Callable[[Any], jax.Array] | None = None
-    """The learning rate in use as the optimizer's state shows it, nan before the first step where it is not known
-    yet; None for a method that has no such number."""
+    """Reads the learning rate in use from the state, NaN before it is known; None for a method without one."""
     evaluate: Callable[[Any, Tree], Tree] = lambda state, params: params
-    """From the state and the parameters that are trained, the parameters to use."""
+    """The parameters to evaluate, from the state and the trained parameters."""
     renews: bool = False
-    """Whether batch statistics must be taken anew for the parameters to use, because they are far from those trained.
-    """
+    """Whether batch statistics must be recomputed for the parameters to evaluate."""
     needs_value: bool = False
-    """Whether `update` must be given the loss, `value=loss`."""
+    """Whether `update` needs the loss, `value=loss`."""
 
 
 def _from(make: Callable[[], Any]) -> Callable[[], optax.GradientTransformationExtraArgs]:
-    """A peer whose first state owns all of its memory.
-
-    Several begin with the parameters themselves, and a compiled step cannot be given the same memory twice to write to.
-    """
+    """A peer whose initial state shares no memory with the parameters, so that both can be donated."""
 
     def made() -> optax.GradientTransformationExtraArgs:
         inner = optax.with_extra_args_support(make())
@@ -258,14 +252,14 @@ def _from(make: Callable[[], Any]) -> Callable[[], optax.GradientTransformationE
 
 
 class MeasuredState(NamedTuple):
-    """State of an optimizer that does not tell its step size, and the step size."""
+    """State of an optimizer that does not report its step size, and the step size."""
 
     inner: Any
     rate: jax.Array
 
 
 def _measured(inner: optax.GradientTransformationExtraArgs, heading: Callable[[Any], Tree]) -> Any:
-    """An optimizer that steps along a heading known from its state, with the size of its steps kept beside."""
+    """Measure the step size of an optimizer that steps along a direction known from its state."""
 
     def init(params: Tree) -> MeasuredState:
         return MeasuredState(inner.init(params), jnp.full((), jnp.nan, jnp.float32))
@@ -281,7 +275,7 @@ def _measured(inner: optax.GradientTransformationExtraArgs, heading: Callable[[A
 
 
 def _momo_adam_heading(state: Any) -> Tree:
-    """Adam's direction, so that the rate is comparable with Adam's."""
+    """Adam's direction, which makes the rate comparable with Adam's."""
     mean = optax.tree.bias_correction(state.exp_avg, 0.9, state.count)
     square = optax.tree.bias_correction(state.exp_avg_sq, 0.999, state.count)
     return jax.tree.map(lambda m, v: m / (1e-8 + jnp.sqrt(v)), mean, square)
@@ -338,7 +332,7 @@ _PEERS = (
     Peer(
         "dowg",
         "DoWG",
-        "DoG with gradients weighted by the distance travelled when they were seen.",
+        "DoG with gradients weighted by the distance at their time.",
         "Khaled, Mishchenko and Jin 2023",
         _from(optax.contrib.dowg),
         rate=_dowg_rate,
@@ -346,7 +340,7 @@ _PEERS = (
     Peer(
         "mechanic",
         "Mechanic",
-        "Adam at a rate of 1 whose steps are scaled by a betting strategy, the way its authors say to use it.",
+        "Adam at a rate of 1 whose steps are scaled by a betting strategy, as its authors recommend.",
         "Cutkosky, Defazio and Mehta 2023",
         _from(lambda: optax.contrib.mechanize(optax.adam(1.0))),
         rate=lambda state: state.s.sum(),
@@ -354,7 +348,7 @@ _PEERS = (
     Peer(
         "cocob",
         "COCOB",
-        "Coin betting, one bet for each parameter: there is no learning rate to show.",
+        "Coin betting, one bet for each parameter; it has no learning rate.",
         "Orabona and Tommasi 2017",
         _from(optax.contrib.cocob),
     ),
@@ -378,7 +372,7 @@ _PEERS = (
     ),
 )
 PEERS: dict[str, Peer] = {one.name: one for one in _PEERS}
-"""The learning-rate-free methods with a name."""
+"""The learning-rate-free methods by name."""
 
 
 def peer(name: str) -> Peer:

@@ -1,7 +1,6 @@
 """Learning-rate schedules by name: a table over optax, in the proportions of the paper's online experiment.
 
-The rates of a run are computed once and in double precision, so that a table, a plot and a training loop have
-the same numbers.
+The rates of a run are computed once, in double precision, so that tables, plots and training use the same numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def _share(length: int, steps: int) -> int:
 
 
 def _warmup_cosine(rate: float, steps: int) -> optax.Schedule:
-    # A run of one step has no time to warm up, and a rate below the usual beginning needs none.
+    # No warm-up in a run of one step, and none from above the peak.
     warmup = min(_share(1000, steps), steps - 1)
     return optax.warmup_cosine_decay_schedule(min(1e-5, rate), rate, warmup, steps)
 
@@ -61,12 +60,12 @@ SCHEDULES: dict[str, tuple[Callable[[float, int], optax.Schedule], str]] = {
         "growing from {rate:g} to 100 times as much over {steps} steps",
     ),
 }
-"""Schedules by name: what makes each from the largest rate (the first, of "increasing") and the number of steps, and
-what it is in words."""
+"""Schedules by name: a function of the largest rate (of "increasing" the first) and the number of steps, and a
+description."""
 
 
 def rates(name: str, rate: float, steps: int) -> np.ndarray:
-    """The learning rate of every step of a run, and one more for the step after it.
+    """The learning rate of every step of a run, and of the step after it.
 
     >>> rates("cosine", 0.2, 100)[[0, 50, 100]].round(6).tolist()
     [0.2, 0.1, 0.0]
@@ -82,7 +81,7 @@ def rates(name: str, rate: float, steps: int) -> np.ndarray:
 
 
 def describe(name: str, rate: float, steps: int) -> str:
-    """A schedule in words.
+    """Describe a schedule.
 
     >>> describe("exponential", 0.6, 25_600)
     '0.6, halved every 3000 steps'
@@ -118,4 +117,4 @@ BASELINES: dict[tuple[str, str], float] = {
     ("adam", "warmup-cosine"): 0.005,
     ("adam", "exponential"): 0.005,
 }
-"""The paper's twelve baselines (its appendix): base and schedule, and the learning rate it tuned for them."""
+"""The paper's twelve baselines (its appendix): base and schedule, with the learning rate it tuned."""

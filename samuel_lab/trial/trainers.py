@@ -1,7 +1,7 @@
-"""What takes the steps of a trial: one network, a population of experts, or a whole search.
+"""Trainers take the steps of a trial: one network, a population of experts, or a search.
 
-The training loop (`samuel_lab.trial.training`) knows nothing of optimizers: it hands a trainer batches and asks for
-measurements. All that a trainer remembers is in a state, a pytree of arrays, so that a checkpoint is complete.
+The training loop (`samuel_lab.trial.training`) passes batches to a trainer and requests measurements. The complete
+state of a trainer is a pytree of arrays, so a checkpoint of it is complete.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from samuel_lab.models import Task
 
 Batch = tuple[jax.Array, jax.Array]
 ExamBatch = tuple[jax.Array, jax.Array, jax.Array]
-"""Inputs, labels, and a mask that is 0 where the batch was filled up."""
-
+"""Inputs, labels, and a mask that is 0 for padding."""
 
 RENEWING = 32
-"""How many of the latest batches renewed batch statistics are from. What was there before them keeps a thirtieth of the
-weight in flax's running mean with its momentum of 0.9."""
+"""Number of batches from which batch statistics are recomputed. In flax's running mean with momentum 0.9 the old ones
+then keep a thirtieth of the weight."""
 
 
 class Score(NamedTuple):
-    """How a network, or each of several, does on examples it does not learn from."""
+    """Test accuracy and test loss of one network, or of each of several."""
 
     accuracy: np.ndarray
     loss: np.ndarray
@@ -40,19 +39,19 @@ class Trainer(ABC):
     """A method of training: takes the steps of a trial.
 
     Attributes:
-        name: the method, as users write it.
-        label: what it is called in tables.
+        name: the name of the method.
+        label: its name in tables.
         group: "samuel", "baseline", "peer", "search" or "stability".
-        about: what it is, in one sentence.
-        extra: what else the plan says about its trials.
-        task: what is learned.
-        gradients: how many gradients a step takes.
-        networks: how many networks there are at the end.
-        levels: lengths of the blocks that weights are kept for, None where there are no weights. A length of None
-            stands for a block as long as the run.
-        rates: the candidate learning rates that weights are kept for.
+        about: a description, in one sentence.
+        extra: further entries of the plan.
+        task: network and loss.
+        gradients: the number of gradients a step.
+        networks: the number of networks at the end.
+        levels: block lengths, one for each row of the weights, None for a block as long as the run; None if there are
+            no weights.
+        rates: candidate learning rates, one for each column of the weights.
         schedules: for a search, the learning rates of every network, one per phase.
-        recent: how many of the latest batches `score` needs to see.
+        recent: the number of latest batches that `score` needs.
     """
 
     name: str = ""
@@ -69,14 +68,14 @@ class Trainer(ABC):
     recent: int = 0
 
     def with_(self, **attributes: Any) -> Self:
-        """A copy with other attributes; what was compiled is shared."""
+        """A copy with other attributes that shares the compiled programs."""
         found = copy(self)
         vars(found).update(attributes)
         return found
 
     @property
     def row(self) -> dict[str, Any]:
-        """What the plan of a run says about the method."""
+        """The entry of the method in the plan of a run."""
         return {
             "trial": self.name,
             "label": self.label,
@@ -92,38 +91,37 @@ class Trainer(ABC):
 
     @abstractmethod
     def init(self, key: jax.Array, round: int = 0) -> Any:
-        """The state before the first step; with `round`, one of the shapes that a state has after so many steps."""
+        """The state before the first step; with `round`, a state with the shapes it has after so many steps."""
 
     @abstractmethod
     def step(self, state: Any, batch: Batch, round: int) -> tuple[Any, jax.Array]:
-        """One step: the new state and the training loss. The old state may be gone."""
+        """One step: the new state and the training loss. The memory of the old state may be donated."""
 
     @abstractmethod
     def score(self, state: Any, exam: Iterable[ExamBatch], latest: Iterable[Batch] = ()) -> Score:
-        """How the network to use does on an exam.
+        """Evaluate the network on test batches.
 
         Args:
-            state: where training is.
-            exam: the exam.
-            latest: the batches of the last steps, `recent` of them or as many as there were; without them batch
-                statistics stay those of training.
+            state: the state of training.
+            exam: the test batches.
+            latest: the last `recent` training batches; without them batch statistics stay those of training.
         """
 
     @abstractmethod
     def facts(self, state: Any, round: int) -> dict[str, Any]:
-        """What is known after so many steps: the learning rate in use, the weights."""
+        """What the state shows after so many steps: the learning rate in use, the weights."""
 
     def losses(self, round: int) -> int:
-        """How many losses the step that completed a round gave; 0 stands for a single number."""
+        """The number of losses that the step of a round returned; 0 for a scalar."""
         return 0
 
     def compiles_at(self, round: int) -> bool:
-        """Whether the step after so many is compiled anew."""
+        """Whether the step after so many is compiled."""
         return round == 0
 
 
 def judged(task: Task, params: Any, model_state: Any, batch: ExamBatch) -> tuple[jax.Array, jax.Array]:
-    """How many answers were right, and the sum of the losses."""
+    """The number of correct predictions, and the sum of the losses."""
     inputs, labels, mask = batch
     logits = task.outputs(params, model_state, inputs)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
@@ -132,7 +130,7 @@ def judged(task: Task, params: Any, model_state: Any, batch: ExamBatch) -> tuple
 
 
 def _total(parts: Sequence[tuple[Any, Any, Any]]) -> Score:
-    """The score from what each batch of an exam gave: right answers, sum of losses, examples."""
+    """The score from correct predictions, sum of losses and number of examples of every test batch."""
     right, loss, count = (np.sum([np.asarray(part) for part in column], axis=0) for column in zip(*parts, strict=True))
     return Score(right / count, loss / count)
 
@@ -145,25 +143,24 @@ class SingleState(NamedTuple):
     model_state: Any
     key: jax.Array
     steady: Any = None
-    """The model state that belongs to averaged parameters; None where those trained are used."""
+    """The model state of the averaged parameters; None without an average."""
 
 
 class Single(Trainer):
     """One network under one optimizer. The step is compiled once for all copies that differ in schedule or name.
 
     Args:
-        task: what is learned.
+        task: network and loss.
         optimizer: an optax transformation.
-        schedule: the learning rate of every step, for a base: its updates are directions of rate 1, uphill, to be
-            subtracted times the rate. None for optimizers whose updates are complete steps.
+        schedule: the learning rate of every step, for a base whose updates are directions to be subtracted times the
+            rate. None for optimizers whose updates are complete steps.
         needs_value: whether the optimizer needs the loss.
-        evaluate: gives the parameters to evaluate from the optimizer's state and those trained, where they differ.
-        pace: the share of the trained parameters in the last update of their running average, from the optimizer's
-            state; batch statistics are averaged at the same pace.
-        renews: whether batch statistics are computed anew for every exam, on the latest batches with the parameters to
-            evaluate: for averages so long that the average of the statistics is not near theirs.
-        facts: what to read from the optimizer's state: a function that gives `rate`, and perhaps `weights` and
-            `shifts`, as arrays.
+        evaluate: the parameters to evaluate, from the optimizer's state and the trained parameters.
+        pace: the weight of the trained parameters in the last update of their running average, from the optimizer's
+            state; batch statistics are averaged with the same weight.
+        renews: whether batch statistics are recomputed before every evaluation, on the latest batches and with the
+            parameters to evaluate: for averages too long for averaged statistics.
+        facts: reads `rate`, and optionally `weights` and `shifts`, from the optimizer's state.
         **attributes: see `Trainer`.
     """
 
@@ -220,9 +217,9 @@ class Single(Trainer):
 
     def init(self, key: jax.Array, round: int = 0) -> SingleState:
         start, steps = jax.random.split(key)
-        # The task has its initialiser compiled once for all optimizers: for a ResNet that takes ten seconds.
+        # Compiled once for all optimizers: for a ResNet that takes ten seconds.
         params, model_state = self.task.init(start)
-        # Compiled initialisers may hand out one buffer twice (zeros), and the step takes the memory of each.
+        # Compiled initialisers may return one buffer twice (zeros), which cannot be donated twice.
         steady = model_state if self._averages else None
         return jax.tree.map(jnp.copy, SingleState(params, self._begin(params), model_state, steps, steady))
 
@@ -253,10 +250,10 @@ class PopulationState(NamedTuple):
 
 
 class Population(Trainer):
-    """Many experts, each with a network and a gradient of its own: the paper's full feedback.
+    """Many experts, each with its own network and gradient: the paper's full feedback.
 
     Args:
-        task: what is learned.
+        task: network and loss.
         engine: the experts.
         **attributes: see `Trainer`.
     """
@@ -295,7 +292,7 @@ class Search(Trainer):
     """Every step schedule of a grid, each common beginning trained once.
 
     Args:
-        task: what is learned.
+        task: network and loss.
         sweep: the search.
         **attributes: see `Trainer`.
     """

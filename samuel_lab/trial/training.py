@@ -1,4 +1,4 @@
-"""The one training loop: steps, measurements, checkpoints. Every study's every trial goes through `train`."""
+"""The training loop of all studies: steps, measurements, checkpoints."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from samuel_lab.trial.experiment import Experiment, Feed, Trial
 from samuel_lab.trial.trainers import Batch, ExamBatch, Trainer
 
 AHEAD = 8
-"""The host may be so many steps ahead of the device: enough to keep it busy, too few to fill its memory."""
+"""Steps the host may be ahead of the device: enough to keep it busy, too few to fill its memory."""
 
 
 class Stopped(Exception):
-    """The trial was asked to stop; a checkpoint holds where it is."""
+    """A stop was requested; the trial can be continued from its checkpoint."""
 
 
 class Moment(NamedTuple):
-    """Where the training of a trial is, for those who watch."""
+    """Progress of the training of a trial."""
 
     trial: Trial
     number: int
@@ -41,15 +41,15 @@ class Moment(NamedTuple):
 
 Tell = Callable[[Moment], None]
 Observer = Callable[[Trial, dict[str, Any]], None]
-"""Is handed every event that is written, such as for TensorBoard."""
+"""Called with every event that is written; TensorBoard is one."""
 
 
 AT_ONCE = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-"""What ends a process that was started with signals ignored, as a shell does in the background."""
+"""Handlers that end a process started with these signals ignored, as shells start background jobs."""
 
 
 class Stop:
-    """Asks the loop to stop at the next step, with a checkpoint: on Ctrl-C and on SIGTERM, or by `request`."""
+    """Request a stop at the next step, with a checkpoint: by `request`, Ctrl-C or SIGTERM."""
 
     def __init__(self, announce: Callable[[], None] = lambda: None) -> None:
         self.requested = False
@@ -61,7 +61,7 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[Stop]:
-        """React to the first Ctrl-C or SIGTERM this way, and to a second one at once."""
+        """Stop at the next step on the first Ctrl-C or SIGTERM, and at once on the second."""
         if threading.current_thread() is not threading.main_thread():
             yield self  # only the main thread may set signal handlers
             return
@@ -93,22 +93,21 @@ def train(
 ) -> None:
     """Train one trial to its end, from its last checkpoint if it has one.
 
-    What is written to the metrics follows from the settings alone: it is the same whether or not, and wherever, the
-    run was killed on the way.
+    The metrics are a function of the settings alone, wherever the run was killed and resumed.
 
     Args:
         run: the folder, locked.
         experiment: what the trials share.
-        number: the trial's place among them.
+        number: the index of the trial.
         feed: the batches of its seed.
-        checkpoint_seconds: how many seconds may be lost when the process is killed; 0 saves after every measurement.
-        stop: asks to stop early.
-        tell: is told of every step or so.
-        observers: are handed every event.
+        checkpoint_seconds: training time that a kill may lose; 0 saves after every measurement.
+        stop: requests an early stop.
+        tell: called with the progress, about every step.
+        observers: called with every event.
 
     Raises:
-        Stopped: if asked to stop. A checkpoint was written.
-        DamagedRun: if the metrics are not those that the checkpoint belongs to.
+        Stopped: if a stop was requested. A checkpoint was written.
+        DamagedRun: if the metrics do not match the checkpoint.
     """
     trial, stop = experiment.trials[number], stop or Stop()
     trainer = trial.method
@@ -118,7 +117,7 @@ def train(
     told = partial(_tell, tell, trial, number)
 
     def save() -> None:
-        if step == checkpoints.latest:  # asked to stop right after a resume or a save
+        if step == checkpoints.latest:  # a stop right after a resume or a save
             return
         run.metrics.sync()
         size = run.metrics.size
@@ -139,7 +138,7 @@ def train(
     spent = 0.0  # on checkpoints, which is not training
     for due in trial.measures:
         if due <= measured:
-            continue  # before the checkpoint that we came from
+            continue  # measured before the checkpoint
         first = step
         while step < due:
             if stop.requested:
@@ -154,7 +153,7 @@ def train(
             if len(waiting) > AHEAD:
                 waiting.popleft().block_until_ready()
                 told(step, last)
-                # Not where a measurement is due: what is saved after it has the same step, and is another state.
+                # Not before a measurement: the checkpoint after it has the same step and another state.
                 if step < due and checkpoint_seconds and time.perf_counter() - saved > checkpoint_seconds:
                     pause = time.perf_counter()
                     save()
@@ -162,7 +161,7 @@ def train(
                     spent += saved - pause
         mean = None if since == 0 else np.asarray(total, np.float64) / since
         trained = time.perf_counter()
-        # Made again rather than kept: a batch is a function of its step, and so many may not fit on the device.
+        # Recomputed rather than kept: so many batches may not fit on the device.
         latest = map(feed.batch, range(max(0, step - trainer.recent), step))
         event, diverged = _measure(trainer, trial, state, step, mean, experiment.exam(step), latest)
         run.metrics.append(event)
@@ -202,8 +201,8 @@ def _begin(run: Run, trainer: Trainer, key: jax.Array, checkpoints: Checkpoints)
         return _restored(run, trainer, key, checkpoints, latest)
     except DamagedCheckpoint as error:
         raise DamagedRun(
-            f"{str(error).partition('. ')[0]}. Nothing was changed. `samuel resume --repair {run.folder}` trains this "
-            f"trial again from its start"
+            f"{str(error).partition('. ')[0]}. Nothing was changed. `samuel resume --repair {run.folder}` retrains "
+            f"this trial from its start"
         ) from error
 
 
@@ -214,8 +213,8 @@ def _restored(
     whole = run.metrics.size >= note["size"] and run.metrics.digest(note["size"]) == note["digest"]
     if not whole:
         raise DamagedRun(
-            f"{run.metrics.path} is not as it was when the checkpoint of step {latest} was written, so neither can be "
-            f"trusted. Nothing was changed. `samuel resume --repair {run.folder}` trains it again from its start"
+            f"{run.metrics.path} does not match the checkpoint of step {latest}, so neither can be trusted. Nothing "
+            f"was changed. `samuel resume --repair {run.folder}` retrains this trial from its start"
         )
     like = {"state": trainer.init(key, latest), "total": _no_loss(trainer, latest), "since": 0, "measured": 0}
     step, found = checkpoints.restore(like=like)
@@ -237,7 +236,7 @@ def _measure(
     exam: Iterable[ExamBatch],
     latest: Iterable[Batch],
 ) -> tuple[dict[str, Any], bool]:
-    """The event to write, and whether nothing finite is left to train."""
+    """The event to write, and whether training diverged."""
     score = trainer.score(state, exam, latest)
     facts = trainer.facts(state, step)
     event = _about(trial, "measure", step) | {

@@ -148,7 +148,7 @@ def test_a_damaged_checkpoint_is_told_with_what_can_be_done(run):
     checkpoints = Checkpoints(run.checkpoint_folder(1))
     for values in checkpoints.folder.rglob("d/*"):
         values.write_bytes(b"?" + values.read_bytes()[1:])
-    with pytest.raises(DamagedRun, match="damaged.* `samuel resume --repair .* trains this trial again"):
+    with pytest.raises(DamagedRun, match="damaged.* `samuel resume --repair .* retrains this trial"):
         execute(run, Two())
     execute(run, Two(), repair=True)
     assert read(run.folder).complete

@@ -335,10 +335,10 @@ def test_a_plan_says_how_to_play_it_again():
         ({"seeds": 0}, "seeds must be a whole number from 1 to 100, got 0"),
         ({"jobs": 0}, "jobs must be a whole number from 1 to 256, got 0"),
         ({"streams": ()}, "no stream is named"),
-        ({"streams": ("river",)}, "stream 'river' is not known: choose from two-valleys, drift"),
-        ({"learners": ("sgd",)}, "learner 'sgd' is not known"),
+        ({"streams": ("river",)}, "unknown stream 'river'; choose from two-valleys, drift"),
+        ({"learners": ("sgd",)}, "unknown learner 'sgd'"),
         ({"learners": ("ogd", "ogd")}, "learner 'ogd' is named twice"),
-        ({"backend": "torch"}, "backend 'torch' is not known"),
+        ({"backend": "torch"}, "unknown backend 'torch'"),
     ],
 )
 def test_a_plan_that_cannot_be_played_is_refused(options, message):

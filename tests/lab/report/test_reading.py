@@ -95,7 +95,7 @@ def test_a_torn_last_line_is_left_out_and_noted(tmp_path, torn):
         ('{"event": "measure", "trial": "sgd", "seed": 0, "step": 1}', "line 4: the plan has no trial 'sgd'"),
         ('{"event": "measure", "trial": "samuel", "seed": 0, "step": "1"}', "line 4: step must be a whole .* got '1'"),
         ('{"event": "measure", "trial": "samuel", "seed": 0, "step": 16}', "line 4: step 16 .* comes after step 32"),
-        ('{"event": "pause", "trial": "samuel", "seed": 0, "step": 40}', "line 4: event 'pause' is not known"),
+        ('{"event": "pause", "trial": "samuel", "seed": 0, "step": 40}', "line 4: unknown event 'pause'"),
     ],
 )  # fmt: skip
 def test_a_damaged_line_is_named(tmp_path, bad, message):

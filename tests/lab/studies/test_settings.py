@@ -136,22 +136,22 @@ def test_every_study_refuses_a_bad_value_by_its_name(kind, name, value):
     ("study", "values", "name", "message"),
     [
         ("digits", {"methods": "samuel,adam/sine"}, "methods", "method 'adam/sine' has an unknown schedule"),
-        ("digits", {"methods": "madam/cosine"}, "methods", "method 'madam/cosine' is not known"),
+        ("digits", {"methods": "madam/cosine"}, "methods", "unknown method 'madam/cosine'"),
         ("digits", {"methods": "adam/cosine@-1"}, "methods", "'adam/cosine@-1' has no positive rate after the @"),
         ("digits", {"methods": "adam/cosine@1:2"}, "methods", "has 2 rates: a cosine schedule takes one"),
-        ("digits", {"methods": "adam/step@1:2:3"}, "methods", "is a step schedule, and this study has no transitions"),
-        ("digits", {"shift": "768"}, "shift", "shift must come before the last of 768 rounds, got 768"),
+        ("digits", {"methods": "adam/step@1:2:3"}, "methods", "needs an offline study: this one has no transitions"),
+        ("digits", {"shift": "768"}, "shift", "shift must be before the last of 768 rounds, got 768"),
         ("digits", {"rounds": "9" * 400}, "rounds", "rounds must be a whole number from 10 to"),
         ("digits", {"scale": "0.001"}, "scale", "scale 0.001 leaves 1 rounds before the shift"),
         ("digits", {"first": "1,2", "then": "3"}, "then", "as many classes as first, 2"),
         ("digits", {"first": "1,2", "then": "2,3"}, "then", "2 is in both"),
         ("digits", {"first": "1,1", "then": "2,3"}, "first", "first must have every class once, got 1, 1"),
-        ("digits", {"windows": "50,10"}, "windows", "windows must rise, got (50, 10)"),
-        ("digits", {"data": str(HERE)}, "data", "the study digits brings its own, got"),
+        ("digits", {"windows": "50,10"}, "windows", "windows must be increasing, got (50, 10)"),
+        ("digits", {"data": str(HERE)}, "data", "the study digits has its own, got"),
         ("shift", {}, "data", "data is missing: give CIFAR-10"),
-        ("shift", {"data": "no/such/place"}, "data", "there is nothing at no/such/place; give CIFAR-10"),
+        ("shift", {"data": "no/such/place"}, "data", "no/such/place does not exist; give CIFAR-10"),
         ("stability", {}, "data", "data is missing: give CIFAR-10"),
-        ("digits-offline", {"transitions": "16,10"}, "transitions", "transitions must rise, got (16.0, 10.0)"),
+        ("digits-offline", {"transitions": "16,10"}, "transitions", "transitions must be increasing, got (16.0, 10.0)"),
         ("digits-offline", {"transitions": "10,20"}, "transitions", "before the end, epoch 20, got (10.0, 20.0)"),
         ("digits-offline", {"rates": "1,1"}, "rates", "rates must differ from each other, got (1.0, 1.0)"),
         ("digits-offline", {"methods": "adam/step@1:2"}, "methods", "needs 3 rates, one for each phase"),
@@ -159,7 +159,7 @@ def test_every_study_refuses_a_bad_value_by_its_name(kind, name, value):
         ("stability", {"task": "digits-offline", "decays": "2,4"}, "decays", "decays must be of 1, 2, 3, 6, got 4"),
         ("stability", {"task": "digits-offline", "decays": "2,2"}, "decays", "must differ from each other, got (2, 2)"),
         ("stability", {"task": "sst2", "data": str(HERE)}, "task", "whose experts are AdaGrad's, got sst2"),
-        ("compute", {"task": "digits-offline", "methods": "samuel"}, "methods", "brings its own ones, got samuel"),
+        ("compute", {"task": "digits-offline", "methods": "samuel"}, "methods", "this study has its own, got samuel"),
         ("compute", {"task": "digits"}, "task", "task must be one of cifar10, imagenet, sst2, digits-offline"),
     ],
 )
@@ -177,12 +177,12 @@ def test_values_that_do_not_go_together_are_refused_by_name(study, values, name,
     ],
 )
 def test_the_options_of_a_run_made_with_another_drop_in_are_refused_with_the_reason(options, named):
-    with pytest.raises(BadSetting, match=f"made by an older samuel.*{named}.*cannot be resumed"):
+    with pytest.raises(BadSetting, match=f"made by an older version.*{named}.*cannot be resumed"):
         study_of("digits", {"seeds": 1, **options})
 
 
 def test_a_study_that_does_not_exist_is_refused_with_those_that_do():
     with pytest.raises(
-        BadSetting, match="study 'digit' is not known: choose from digits, digits-offline, digits-sweep, shift"
+        BadSetting, match="unknown study 'digit'; choose from digits, digits-offline, digits-sweep, shift"
     ):
         study_of("digit", {})

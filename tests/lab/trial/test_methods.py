@@ -73,11 +73,11 @@ def test_a_step_schedule_has_a_rate_for_each_phase():
 def test_the_drop_ins_differ_in_base_and_in_what_they_are_given():
     abouts = {name: method(name, ONLINE).about for name in DROP_INS}
     both, one = "one learning rate for matrices and one for the rest", "the learning rate"
-    told, untold = "given the number of steps; the last parameters.", "not given the number of steps; the averaged "
+    given, unknown = "given the number of steps; the last parameters.", "without the number of steps; the averaged "
     assert abouts == {
-        "samuel": f"SAMUEL over Muon, which finds {both}, one gradient a step; {told}",
-        "samuel-untold": f"SAMUEL over Muon, which finds {both}, one gradient a step; {untold}parameters.",
-        "samuel-adam": f"SAMUEL over Adam, which finds {one}, one gradient a step; {told}",
+        "samuel": f"SAMUEL over Muon: searches {both}, one gradient a step; {given}",
+        "samuel-untold": f"SAMUEL over Muon: searches {both}, one gradient a step; {unknown}parameters.",
+        "samuel-adam": f"SAMUEL over Adam: searches {one}, one gradient a step; {given}",
     }
     assert len({method(name, ONLINE).label for name in DROP_INS}) == 3
 
@@ -178,9 +178,9 @@ def test_names_say_base_schedule_and_rates():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("adam", "'adam' is not known: choose from samuel,"),
-        ("", "'' is not known"),
-        ("sam/cosine", "with a base of .*adam"),
+        ("adam", "unknown method 'adam'; choose from samuel,"),
+        ("", "unknown method ''"),
+        ("sam/cosine", "with a base from .*adam"),
         ("adam/", "'adam/' has an unknown schedule: choose from constant,"),
         ("adam/step", "needs a rate for each phase, such as adam/step@1:0.1:0.01"),
         ("adam/cosine@", "has no positive rate after the @"),
@@ -189,9 +189,9 @@ def test_names_say_base_schedule_and_rates():
         ("adam/cosine@0.1:0.2", "has 2 rates: a cosine schedule takes one"),
         ("search@", "'search@' has no positive rate after the @"),
         ("search@0.1:0.1", "'search@0.1:0.1' names a rate twice"),
-        ("searches", "'searches' is not known"),
+        ("searches", "unknown method 'searches'"),
         ("adam/cosine+mean", "'adam/cosine\\+mean' has an unknown schedule"),
-        ("prodigy+average", "'prodigy\\+average' is not known"),
+        ("prodigy+average", "unknown method 'prodigy\\+average'"),
     ],
 )
 def test_a_name_that_means_nothing_is_refused_with_what_would(name, message):
