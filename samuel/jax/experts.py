@@ -15,7 +15,7 @@ from samuel.core import round as core_round
 from samuel.core import weights as mw
 from samuel.core.feedback import reference_loss
 from samuel.core.options import one_of, refuse_blind_sampling
-from samuel.jax.placement import Placement, placed
+from samuel.jax.placement import Placement, placement_by_name
 from samuel.jax.population import (
     Member,
     Recipe,
@@ -203,7 +203,7 @@ class Experts:
         if clip and bound is None:
             raise ValueError("clip=True needs a bound to clip gains at, such as bound=1.0")
         self.clip = clip
-        self.placement: Placement = placed(placement, mesh, within)
+        self.placement: Placement = placement_by_name(placement, mesh, within)
         self._keeps_decision = combine == "average" or feedback == "loss"
         self._step = self.placement.compile(self._advance, self.count, donate)
         self._read = self.placement.reader(self._chosen, self.count)

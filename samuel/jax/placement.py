@@ -31,7 +31,7 @@ ASKED_TOGETHER = 25
 """So many members at most answer a question at once: a batch to test with may be many times one to train with."""
 
 
-def placed(
+def placement_by_name(
     placement: Literal["map", "scan", "shard"], mesh: Mesh | None = None, within: Literal["map", "scan"] = "map"
 ) -> Placement:
     """The placement of that name.
@@ -42,7 +42,7 @@ def placed(
             are along `experts` by default.
         within: what each device of "shard" does with its own members: "map" or "scan".
 
-    >>> placed("shard", Mesh(np.asarray(jax.devices()[:1]), ("experts",))).rows(5)
+    >>> placement_by_name("shard", Mesh(np.asarray(jax.devices()[:1]), ("experts",))).rows(5)
     5
     """
     if placement not in PLACEMENTS:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from samuel.jax.placement import Placement, placed
+from samuel.jax.placement import Placement, placement_by_name
 from samuel.jax.population import (
     Member,
     Recipe,
@@ -96,7 +96,7 @@ class Sweep:
         self.phases: tuple[tuple[float, ...], ...] = _phases(phases)
         self.transitions: tuple[int, ...] = _transitions(transitions, len(self.phases))
         self.reset = reset
-        self.placement: Placement = placed(placement, mesh, within)
+        self.placement: Placement = placement_by_name(placement, mesh, within)
         self._steps = [
             self.placement.compile(self._advancing(phase), self.count(phase), donate)
             for phase in range(len(self.phases))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from samuel.torch.local import is_spread, raw
+from samuel.torch.local import is_spread, local_real
 
 BUFFER = "buffer:"
 """What the names of buffers' averages in the optimizer's state begin with."""
@@ -69,7 +69,7 @@ def swapped(targets: Sequence[Tensor], values: Sequence[Tensor], model: nn.Modul
         model: what they belong to, if it may have to be told.
     """
     with torch.no_grad():
-        before = [raw(target).clone() for target in targets]
+        before = [local_real(target).clone() for target in targets]
     try:
         _write(targets, values, model)
         yield
@@ -80,7 +80,7 @@ def swapped(targets: Sequence[Tensor], values: Sequence[Tensor], model: nn.Modul
 @torch.no_grad()
 def _write(targets: Sequence[Tensor], values: Sequence[Tensor], model: nn.Module | None) -> None:
     for target, value in zip(targets, values, strict=True):
-        raw(target).copy_(raw(value))
+        local_real(target).copy_(local_real(value))
     if targets:
         torch.clear_autocast_cache()  # it would not notice that parameters have changed
     sharding = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())

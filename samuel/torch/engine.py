@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from samuel.core.roles import Role
 from samuel.core.rule import Moves, Rule, RuleState
 from samuel.torch.bases import Base, Foreign, Named, Number, Slopes, Tensors, add_, foreach, scale_, step_unseen
-from samuel.torch.local import placed, raw, sharding, wide_dtype
+from samuel.torch.local import as_dtensor, local_real, sharding, wide_dtype
 
 if TYPE_CHECKING:
     from samuel.torch.sharded import Exchange
@@ -64,7 +64,7 @@ class Bucket:
     def gradients(self, sign: float) -> Tensors:
         """The gradients, as wide as the numbers of the step; those of the parameters' own unless they must change."""
         wide = wide_dtype(self.params[0])
-        found = [raw(p.grad) for p in self.params]
+        found = [local_real(p.grad) for p in self.params]
         found = found if found[0].dtype == wide else [g.to(wide) for g in found]
         return found if sign > 0 else list(foreach._foreach_neg(found))
 
@@ -131,7 +131,7 @@ class Engine:
         trained = [p for group in groups for p in group["params"] if p.requires_grad or p.grad is not None]
         if not trained:
             return self.rule.start(torch.zeros(()))
-        return self.rule.start(torch.zeros((), dtype=wide_dtype(trained[0]), device=raw(trained[0]).device))
+        return self.rule.start(torch.zeros((), dtype=wide_dtype(trained[0]), device=local_real(trained[0]).device))
 
     def forget(self) -> None:
         """Forget the vectors, because the state was replaced."""
@@ -141,7 +141,7 @@ class Engine:
         """Begin what parameters lack, which share a count then, and fit what they have to their dtype and device."""
         counts: dict[torch.device, Tensor] = {}
         for p in params:
-            local, wide, entries = raw(p).detach(), wide_dtype(p), state[p]
+            local, wide, entries = local_real(p).detach(), wide_dtype(p), state[p]
             moving = self.state_dtype or wide
             needed = {SUM: moving, LAG: moving, **dict.fromkeys(self.base.vectors(roles[p]), wide)}
             needed |= {AVERAGE: moving} if self.rule.average else {}
@@ -150,8 +150,8 @@ class Engine:
                 if name not in entries:
                     start = local if name == AVERAGE else torch.zeros_like(local, dtype=dtype)
                     entries[name] = _like(p, start.to(dtype, copy=True))
-                elif raw(entries[name]).dtype != dtype or raw(entries[name]).device != local.device:
-                    entries[name] = _like(p, raw(entries[name]).to(local.device, dtype))
+                elif local_real(entries[name]).dtype != dtype or local_real(entries[name]).device != local.device:
+                    entries[name] = _like(p, local_real(entries[name]).to(local.device, dtype))
             if STEP not in entries:
                 entries[STEP] = counts.setdefault(local.device, torch.zeros((), device=local.device))
             entries[STEP] = entries[STEP].to(local.device)
@@ -165,7 +165,7 @@ class Engine:
             whole = self.base.orthogonalises(roles[p])
             count = state[p][STEP]
             count = float(count) if count.device.type == "cpu" else id(count)
-            key = (whole, raw(p).device, p.dtype, count, str(sharding(p)))
+            key = (whole, local_real(p).device, p.dtype, count, str(sharding(p)))
             alike.setdefault(key, []).append(p)
         for (whole, *_), some in alike.items():
             some = sorted(some, key=lambda p: sorted(p.shape)) if whole else some
@@ -178,10 +178,11 @@ class Engine:
                 bucket = Bucket(place, search, part, [roles[p] for p in part] if whole else [], count)
                 entries = [state[p] for p in part]
                 bucket.sums, bucket.lags, bucket.averages, bucket.roundings = (
-                    [raw(each[name]) for each in entries if name in each] for name in (SUM, LAG, AVERAGE, ROUNDING)
+                    [local_real(each[name]) for each in entries if name in each]
+                    for name in (SUM, LAG, AVERAGE, ROUNDING)
                 )
                 names = self.base.vectors(roles[part[0]])
-                bucket.vectors = {name: [raw(each[name]) for each in entries] for name in names}
+                bucket.vectors = {name: [local_real(each[name]) for each in entries] for name in names}
                 bucket.spread = sharding(part[0])
                 if isinstance(self.base, Foreign):
                     self._attach(bucket, group, entries)
@@ -204,7 +205,7 @@ class Engine:
     def _attach(self, bucket: Bucket, group: dict[str, Any], entries: list[dict[str, Any]]) -> None:
         assert isinstance(self.base, Foreign)
         wide = wide_dtype(bucket.params[0])
-        bucket.points = [torch.zeros_like(raw(p), dtype=wide) for p in bucket.params]
+        bucket.points = [torch.zeros_like(local_real(p), dtype=wide) for p in bucket.params]
         bucket.base = self.base.build(bucket.points, group)
         for point, each in zip(bucket.points, entries, strict=True):
             own = {name.removeprefix(BASE): value for name, value in each.items() if name.startswith(BASE)}
@@ -344,7 +345,7 @@ class Engine:
         if isinstance(lr, Tensor):
             on = _is_on(lr, bucket.count)
             slide, along, enter, back, keep = on * slide, on * along, on * enter, on * back, 1 + on * (keep - 1)
-        points = [raw(p) for p in bucket.params]
+        points = [local_real(p) for p in bucket.params]
         wide = wide_dtype(bucket.params[0])
         if bucket.roundings:
             points = [p.to(wide) + r.to(wide) for p, r in zip(points, bucket.roundings, strict=True)]
@@ -369,15 +370,17 @@ class Engine:
                 foreach._foreach_copy_(narrow, computed)
         if bucket.roundings:
             for p, r, point in zip(bucket.params, bucket.roundings, points, strict=True):
-                raw(p).copy_(point)
-                r.copy_(point - raw(p).to(wide))
+                local_real(p).copy_(point)
+                r.copy_(point - local_real(p).to(wide))
 
     def _rest(self, p: Tensor, entries: dict[str, Any], moves: Moves) -> None:
         """Let a parameter stand still, in a block that may end and an average that comes to it."""
-        goes_on, pace = (x.to(raw(p).device) if isinstance(x, Tensor) else x for x in (1 - moves.restart, moves.pace))
-        scale_([raw(entries[SUM]), raw(entries[LAG])], goes_on)
+        goes_on, pace = (
+            x.to(local_real(p).device) if isinstance(x, Tensor) else x for x in (1 - moves.restart, moves.pace)
+        )
+        scale_([local_real(entries[SUM]), local_real(entries[LAG])], goes_on)
         if AVERAGE in entries:
-            _approach([raw(entries[AVERAGE])], [raw(p).to(raw(entries[AVERAGE]).dtype)], pace)
+            _approach([local_real(entries[AVERAGE])], [local_real(p).to(local_real(entries[AVERAGE]).dtype)], pace)
 
     def _directions(
         self, bucket: Bucket, group: dict[str, Any], scale: Number, count: Number, fresh: Number
@@ -402,7 +405,7 @@ class Engine:
         bucket.base.param_groups[0].update(self.base.options_of(group))  # schedulers may change them
         for point, p, slope in zip(bucket.points, bucket.params, slopes, strict=True):
             if self.base.reads_parameters:
-                point.copy_(raw(p))
+                point.copy_(local_real(p))
             else:
                 point.zero_()
             point.grad = slope
@@ -471,7 +474,7 @@ def _as_wide(name: str, value: Any, wide: torch.dtype) -> Any:
     """An entry in the state of a base that is a class, in the precision that the parameters have now."""
     if not isinstance(value, Tensor):
         return value
-    value = raw(value)
+    value = local_real(value)
     single = value.dtype in (torch.float32, torch.float64) and name != STEP
     return value.to(wide) if single else value
 
@@ -482,7 +485,7 @@ def _widened(tensors: Tensors, wide: torch.dtype) -> Tensors:
 
 def _like(p: Tensor, local: Tensor) -> Tensor:
     """A vector with the numbers of a parameter as an entry of its state."""
-    return placed(torch.view_as_complex(local) if p.is_complex() and local.is_floating_point() else local, p)
+    return as_dtensor(torch.view_as_complex(local) if p.is_complex() and local.is_floating_point() else local, p)
 
 
 def _chunks(params: Tensors) -> list[Tensors]:

@@ -1,4 +1,4 @@
-"""What a process holds of tensors: their shard, and complex numbers as pairs of real ones."""
+"""Local shards of distributed tensors, with complex numbers as pairs of real ones."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch import Tensor
 
 
 def is_spread(tensor: Any) -> bool:
-    """Whether a tensor is spread over processes (a `DTensor`); imports nothing that was not imported before."""
+    """Whether a tensor is a `DTensor`; does not import `torch.distributed`."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def is_split(tensor: Any) -> bool:
-    """Whether some process lacks a part of a tensor; the answer is the same in all of them."""
+    """Whether no process has the whole tensor; the same answer in all processes."""
     if not is_spread(tensor):
         return False
     places = enumerate(tensor.placements)
     return any(not place.is_replicate() and tensor.device_mesh.size(dim) > 1 for dim, place in places)
 
 
-def raw(tensor: Any) -> Tensor:
-    """The real numbers of a tensor that are on this device.
+def local_real(tensor: Any) -> Tensor:
+    """The local shard of a tensor, complex numbers as pairs of real ones; a view.
 
-    >>> raw(torch.zeros(3, dtype=torch.complex64)).shape
+    >>> local_real(torch.zeros(3, dtype=torch.complex64)).shape
     torch.Size([3, 2])
     """
     if is_spread(tensor):
@@ -34,8 +34,8 @@ def raw(tensor: Any) -> Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def placed(local: Tensor, like: Any) -> Tensor:
-    """A shard of something that is spread over processes as a parameter is."""
+def as_dtensor(local: Tensor, like: Any) -> Tensor:
+    """A `DTensor` from its local shard, with mesh, placements and shape of a parameter."""
     if not is_spread(like):
         return local
     from torch.distributed.tensor import DTensor
@@ -46,14 +46,14 @@ def placed(local: Tensor, like: Any) -> Tensor:
 
 
 def sharding(param: Any) -> tuple[Any, tuple[bool, ...]] | None:
-    """The mesh that a parameter is spread over, and along which of its dimensions it is sharded."""
+    """The mesh of a distributed parameter, and which of the mesh's dimensions shard it; None for a plain tensor."""
     if not is_spread(param):
         return None
     if any(place.is_partial() for place in param.placements):
-        raise ValueError(f"a parameter cannot be a partial sum, got one placed as {param.placements}")
+        raise ValueError(f"a parameter cannot be a partial sum, got placements {param.placements}")
     return param.device_mesh, tuple(not place.is_replicate() for place in param.placements)  # strided shards, too
 
 
 def wide_dtype(tensor: Any) -> torch.dtype:
-    """In which dtype to work with a tensor: 16 bits are too few to add small steps up."""
-    return torch.float64 if raw(tensor).dtype == torch.float64 else torch.float32
+    """Dtype for sums of small steps: float64 for float64, else float32."""
+    return torch.float64 if local_real(tensor).dtype == torch.float64 else torch.float32

@@ -21,7 +21,7 @@ from samuel.core.rule import Rule, RuleState
 from samuel.torch.average import BatchStatistics, swapped
 from samuel.torch.bases import Named, resolve
 from samuel.torch.engine import AVERAGE, STEP, SUM, Engine, cloned, is_stopped
-from samuel.torch.local import is_split, raw
+from samuel.torch.local import is_split, local_real
 from samuel.torch.muon import orthogonalise_
 from samuel.torch.roles import roles, roles_of_groups
 
@@ -442,7 +442,7 @@ class Samuel(Optimizer):
             counts: dict[Any, Tensor] = {}
             for place, p in zip(theirs, ours, strict=True):
                 if place in found["state"]:
-                    device = raw(p).device
+                    device = local_real(p).device
                     entries = {name: _placed(value, device) for name, value in found["state"][place].items()}
                     if STEP in entries:  # those with one number of gradients share it
                         entries[STEP] = counts.setdefault((device, float(entries[STEP])), entries[STEP])
@@ -466,7 +466,7 @@ class Samuel(Optimizer):
         self._engine.forget()
         began = [p for p in params if SUM in self.state.get(p, {})]
         if "rule" in saved:
-            device = raw(began[0]).device if began else torch.device("cpu")
+            device = local_real(began[0]).device if began else torch.device("cpu")
             numbers = _renamed(self._numbers(), saved["rule"], device)
             self._engine.numbers, self._calls = numbers, int(numbers.round)
         self._statistics = None

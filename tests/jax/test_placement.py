@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from samuel.core import Fixed, Geometric
 from samuel.jax.experts import Experts
-from samuel.jax.placement import placed
+from samuel.jax.placement import placement_by_name
 from tests.compiling import xla_flags
 from tests.jax.processes import spread
 
@@ -136,7 +136,7 @@ def test_questions_to_many_members_take_no_more_room_than_to_a_few():
 
     def room(count):
         members = jnp.linspace(0.1, 1.0, count)
-        compiled = jax.jit(lambda members: placed("map").ask(question, members)).lower(members).compile()
+        compiled = jax.jit(lambda members: placement_by_name("map").ask(question, members)).lower(members).compile()
         np.testing.assert_allclose(compiled(members), [question(member) for member in members], rtol=1e-4)
         return compiled.memory_analysis().temp_size_in_bytes
 
@@ -159,7 +159,7 @@ def test_a_batch_that_does_not_divide_by_the_devices_is_refused(eight_devices):
 )
 def test_placements_that_make_no_sense_are_refused(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        placed(**arguments)
+        placement_by_name(**arguments)
 
 
 def test_experts_that_do_not_divide_by_the_devices_get_idle_company():

@@ -79,7 +79,7 @@ class HistoryFollower(Rival):
                     f"gradient_bound={options['gradient_bound']!r} has no use with exp_concavity={exp_concavity!r}: "
                     "gains are then not scaled"
                 )
-            settings |= {"rate": positive("exp_concavity", exp_concavity), "raw": True}
+            settings |= {"rate": positive("exp_concavity", exp_concavity), "unscaled": True}
         elif horizon is None:
             assumptions = (HORIZON,)
         super().__init__(self.kind, dim, domain, cover=cover, assumptions=assumptions, settings=settings, **options)

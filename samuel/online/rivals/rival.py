@@ -53,8 +53,8 @@ class RivalRule(EnsembleRule):
     """
 
     bound: float = 0.0
-    raw: bool = False
-    """Whether gains are not scaled."""
+    unscaled: bool = False
+    """Whether `judge` is given the gains themselves."""
 
     @abstractmethod
     def born(self, like: Array, t: Array | int) -> Weights:
@@ -100,7 +100,7 @@ class RivalRule(EnsembleRule):
     def scaled(self, gains: Array, bound: Array) -> tuple[Array, Array]:
         """Gains on the scale that `judge` takes, and the bound after them."""
         xp = namespace(gains)
-        if self.raw:
+        if self.unscaled:
             return gains, bound
         if self.bound > 0:
             return xp.clip(gains / self.bound, -1.0, 1.0), bound
@@ -264,7 +264,7 @@ class Rival(Learner):
             **(settings or {}),
         )
         super().__init__(rule, **check_options(options))
-        scaled = gradient_bound is None and not rule.raw
+        scaled = gradient_bound is None and not rule.unscaled
         self.assumptions = (*assumptions, BOUNDED) if scaled else assumptions
 
     @property
