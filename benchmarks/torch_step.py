@@ -1,22 +1,28 @@
 """What a training step with the PyTorch optimizer costs beside AdamW's, and how far the optimizer is from its floor.
 
-    python benchmarks/torch_step.py                             # small networks, on the CPU or the GPU
+    python benchmarks/torch_step.py                             # small networks on a CPU, large ones on a GPU
+    python benchmarks/torch_step.py --profile                   # and kernel by kernel where the optimizer's time goes
     python benchmarks/torch_step.py --json results/torch_step_cpu.json
 
-Ratios within one run, optimizers taking turns: the whole step (forward, backward, optimizer) over that with
-`torch.optim.AdamW(fused=True)`, and the optimizer alone over its floor: the iterations that make matrices orthogonal,
-batched by shape and timed alone, and the bytes that must move at the speed of a copy.
+Optimizers take turns on one compiled model; a figure is the median over turns. "Whole" is forward, backward and
+optimizer, "alone" the optimizer on gradients that lie there; both are divided by those with
+`torch.optim.AdamW(fused=True)`. The floor of the optimizer has two parts: the iterations that make matrices
+orthogonal, batched by shape and timed alone in the best of several ways, and the bytes that must move, at the speed of
+a copy. Memory is what is allocated between steps beyond parameters and gradients, in copies of the parameters.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import gc
 import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +30,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from samuel.core.orthogonal import COEFFICIENTS
 from samuel.torch import Samuel, roles
-from samuel.torch.muon import orthogonalise_
+from samuel.torch.roles import as_matrices
 
-Loss = Callable[[], Tensor]
+Optimizers = list[torch.optim.Optimizer]
+
+
+# Networks, whose `forward` is the loss of a random batch
 
 
 class Block(nn.Module):
     """A layer of a transformer."""
 
-    def __init__(self, width: int, heads: int, causal: bool) -> None:
+    def __init__(self, width: int, causal: bool) -> None:
         super().__init__()
-        self.heads, self.causal = heads, causal
+        self.heads, self.causal = width // 64, causal
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -47,77 +57,112 @@ class Block(nn.Module):
         return x + self.out(functional.gelu(self.fc(self.ln_2(x))))
 
 
-def gpt(device: torch.device, layers: int, width: int, tokens: int, vocabulary: int = 8192) -> tuple[nn.Module, Loss]:
+class GPT(nn.Module):
     """A language model on random text."""
-    model = nn.ModuleDict(
-        {
-            "wte": nn.Embedding(vocabulary, width),
-            "wpe": nn.Embedding(256, width),
-            "blocks": nn.Sequential(*(Block(width, width // 64, causal=True) for _ in range(layers))),
-            "ln_f": nn.LayerNorm(width),
-        }
-    ).to(device)
-    text = torch.randint(vocabulary, (tokens // 256, 257), device=device)
-    places = torch.arange(256, device=device)
 
-    def loss() -> Tensor:
-        x = model["wte"](text[:, :-1]) + model["wpe"](places)
-        logits = model["ln_f"](model["blocks"](x)) @ model["wte"].weight.T
-        return functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+    def __init__(self, layers: int, width: int, vocabulary: int, texts: int, length: int) -> None:
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, causal=True) for _ in range(layers))
+        self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        self.register_buffer("text", torch.randint(vocabulary, (texts, length + 1)))
 
-    return model, loss
+    def forward(self) -> Tensor:
+        x = self.wte(self.text[:, :-1]) + self.wpe.weight
+        for block in self.blocks:
+            x = block(x)
+        return self.loss(x)
+
+    def loss(self, x: Tensor) -> Tensor:
+        return functional.cross_entropy(self.lm_head(self.ln_f(x)).flatten(0, 1), self.text[:, 1:].flatten())
 
 
-def vit(device: torch.device, layers: int, width: int, images: int) -> tuple[nn.Module, Loss]:
+class ViT(nn.Module):
     """A vision transformer on noise."""
-    model = nn.ModuleDict(
-        {
-            "patch": nn.Conv2d(3, width, 4, 4),
-            "blocks": nn.Sequential(*(Block(width, width // 64, causal=False) for _ in range(layers))),
-            "head": nn.Linear(width, 10),
-        }
-    ).to(device)
-    pixels = torch.randn(images, 3, 32, 32, device=device)
-    labels = torch.randint(10, (images,), device=device)
 
-    def loss() -> Tensor:
-        x = model["patch"](pixels).flatten(2).transpose(1, 2)
-        return functional.cross_entropy(model["head"](model["blocks"](x).mean(1)), labels)
+    def __init__(self, layers: int, width: int, images: int) -> None:
+        super().__init__()
+        self.patch_embed = nn.Conv2d(3, width, 4, 4)
+        self.pos_embed = nn.Parameter(0.02 * torch.randn(1, 64, width))
+        self.blocks = nn.ModuleList(Block(width, causal=False) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+        self.register_buffer("pixels", torch.randn(images, 3, 32, 32))
+        self.register_buffer("labels", torch.randint(10, (images,)))
 
-    return model, loss
+    def forward(self) -> Tensor:
+        x = self.patch_embed(self.pixels).flatten(2).transpose(1, 2) + self.pos_embed
+        for block in self.blocks:
+            x = block(x)
+        return self.loss(x)
 
-
-def resnet(device: torch.device, width: int, images: int) -> tuple[nn.Module, Loss]:
-    """A convolutional network with batch norm on noise."""
-
-    def convolution(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
-        return [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
-
-    widths = [3, width, width, 2 * width, 2 * width, 4 * width, 4 * width]
-    parts = [convolution(a, b, 1 + (a != b and a > 3)) for a, b in itertools.pairwise(widths)]
-    tail = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10)]
-    model = nn.Sequential(*(layer for part in parts for layer in part), *tail).to(device)
-    pixels = torch.randn(images, 3, 32, 32, device=device)
-    labels = torch.randint(10, (images,), device=device)
-    return model, lambda: functional.cross_entropy(model(pixels), labels)
+    def loss(self, x: Tensor) -> Tensor:
+        return functional.cross_entropy(self.head(self.norm(x).mean(1)), self.labels)
 
 
-NETWORKS: dict[str, dict[str, Callable[[torch.device], tuple[nn.Module, Loss]]]] = {
+class Residual(nn.Module):
+    """Two convolutions and what they are added to."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn1, self.bn2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+        same = stride == 1 and inputs == outputs
+        downsample = [nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)]
+        self.downsample = nn.Sequential(*([] if same else downsample))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = functional.relu(self.bn1(self.conv1(x)))
+        return functional.relu(self.bn2(self.conv2(inner)) + self.downsample(x))
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 for small images, on noise."""
+
+    def __init__(self, width: int, images: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
+        widths = [width, width, width, 2 * width, 2 * width, 4 * width, 4 * width, 8 * width, 8 * width]
+        pairs = itertools.pairwise(widths)
+        self.blocks = nn.Sequential(*(Residual(a, b, 2 if a != b else 1) for a, b in pairs))
+        self.fc = nn.Linear(8 * width, 10)
+        self.register_buffer("pixels", torch.randn(images, 3, 32, 32))
+        self.register_buffer("labels", torch.randint(10, (images,)))
+
+    def forward(self) -> Tensor:
+        x = self.blocks(functional.relu(self.bn1(self.conv1(self.pixels))))
+        return functional.cross_entropy(self.fc(x.mean((2, 3))), self.labels)
+
+
+NETWORKS: dict[str, dict[str, Callable[[], nn.Module]]] = {
     "cpu": {
-        "GPT": lambda device: gpt(device, layers=4, width=256, tokens=2048),
-        "ViT": lambda device: vit(device, layers=4, width=192, images=64),
-        "ResNet": lambda device: resnet(device, width=32, images=64),
+        "GPT": partial(GPT, layers=4, width=256, vocabulary=8192, texts=8, length=128),
+        "ViT": partial(ViT, layers=4, width=192, images=64),
+        "ResNet-18": partial(ResNet18, width=16, images=64),
     },
     "cuda": {
-        "GPT": lambda device: gpt(device, layers=12, width=768, tokens=16384, vocabulary=50304),
-        "ViT": lambda device: vit(device, layers=12, width=384, images=256),
-        "ResNet": lambda device: resnet(device, width=128, images=512),
+        "GPT": partial(GPT, layers=12, width=768, vocabulary=50304, texts=16, length=1024),
+        "ViT": partial(ViT, layers=12, width=384, images=256),
+        "ResNet-18": partial(ResNet18, width=64, images=512),
     },
 }
 
 
-def torch_muon(model: nn.Module) -> list[torch.optim.Optimizer]:
-    """Torch's own Muon for what it takes, and AdamW for all else."""
+def compiled(model: nn.Module) -> Callable[[], Tensor]:
+    """The loss of a model on a GPU: the layers of a transformer are alike, so that one is compiled for all."""
+    if not isinstance(model, GPT | ViT):
+        return torch.compile(model)
+    for block in model.blocks:
+        block.compile()
+    model.loss = torch.compile(model.loss)
+    return model
+
+
+# Optimizers
+
+
+def torch_muon(model: nn.Module) -> Optimizers:
+    """Torch's own Muon for matrices of two dimensions, and AdamW for all else."""
     found = roles(model)
     named = dict(model.named_parameters())
     matrices = [p for name, p in named.items() if found[name].kind == "matrix" and p.ndim == 2]
@@ -125,114 +170,296 @@ def torch_muon(model: nn.Module) -> list[torch.optim.Optimizer]:
     return [torch.optim.Muon(matrices, lr=1e-3), torch.optim.AdamW(others, lr=1e-3, fused=True)]
 
 
-OPTIMIZERS: dict[str, Callable[[nn.Module], list[torch.optim.Optimizer]]] = {
-    "AdamW (fused)": lambda model: [torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)],
+ADAMW = "AdamW (fused)"
+TOLD = "Samuel over Muon, told"
+OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizers]] = {
+    ADAMW: lambda model: [torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)],
     "torch.optim.Muon + AdamW": torch_muon,
     "Samuel over Adam, told": lambda model: [Samuel(model, "adam", steps=10**6)],
-    "Samuel over Muon, told": lambda model: [Samuel(model, steps=10**6)],
+    TOLD: lambda model: [Samuel(model, steps=10**6)],
     "Samuel over Muon, not told": lambda model: [Samuel(model)],
+    "Samuel over Muon, told, state in 16 bits": lambda model: [Samuel(model, steps=10**6, state_dtype=torch.bfloat16)],
 }
 
 
-def seconds(run: Callable[[], Any], device: torch.device) -> float:
-    """Time of one run, which is waited for."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+# Times and memory
 
 
-def floor(model: nn.Module, copies: float, device: torch.device, repeats: int) -> float:
-    """The least that a step must take: iterations, and so many copies of the parameters read and written."""
+def waited(device: torch.device) -> float:
+    """The time when everything so far has been done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def seconds(run: Callable[[], Any], device: torch.device, times: int = 1) -> float:
+    """Time of one of some runs, one after the other and then waited for."""
+    start = waited(device)
+    for _ in range(times):
+        run()
+    return (waited(device) - start) / times
+
+
+def allocated(device: torch.device, optimizers: Optimizers) -> int:
+    """Bytes in use: all of the GPU, or what an optimizer's state has."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated()
+    states = [x for one in optimizers for entries in one.state.values() for x in entries.values()]
+    return sum({x.data_ptr(): x.numel() * x.element_size() for x in states if isinstance(x, Tensor)}.values())
+
+
+# The floor
+
+
+def stacks(model: nn.Module) -> list[Tensor]:
+    """Random matrices as those of a model, batched by shape and lying."""
     found = roles(model)
-    matrices = [(p, found[name]) for name, p in model.named_parameters() if found[name].kind == "matrix"]
-    numbers = sum(p.numel() for p in model.parameters())
-    source = torch.zeros(numbers, device=device)
+    shapes: Counter[tuple[int, int]] = Counter()
+    for name, p in model.named_parameters():
+        if found[name].kind == "matrix":
+            for batch in as_matrices(p.detach(), found[name]):
+                count, *sides = batch.shape
+                shapes[min(sides), max(sides)] += count
+    device = next(model.parameters()).device
+    return [torch.randn(count, short, long, device=device) for (short, long), count in shapes.items()]
+
+
+def usual(x: Tensor) -> Tensor:
+    """Newton-Schulz iterations."""
+    for a, b, c in COEFFICIENTS:
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+def on_gram_matrix(x: Tensor) -> Tensor:
+    """The same on the Gram matrix where that is cheaper, formed anew after two iterations, since 16 bits are few."""
+    if x.shape[2] < 1.5 * x.shape[1]:
+        return usual(x)
+    for part in (COEFFICIENTS[:2], COEFFICIENTS[2:4], COEFFICIENTS[4:]):
+        gram, total = x @ x.mT, None
+        for place, (a, b, c) in enumerate(part):
+            polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+            polynomial.diagonal(dim1=1, dim2=2).add_(a)
+            total = polynomial if total is None else polynomial @ total
+            if place + 1 < len(part):
+                gram = polynomial @ gram @ polynomial
+        x = total @ x
+    return x
+
+
+def in_dtype(iterate: Callable[[Tensor], Tensor], dtype: torch.dtype, stack: Tensor) -> Tensor:
+    norms = torch.linalg.vector_norm(stack, dim=(1, 2), keepdim=True, dtype=torch.float32)
+    return iterate((stack / norms).to(dtype))
+
+
+ITERATIONS = {
+    "bfloat16": partial(in_dtype, usual, torch.bfloat16),
+    "float16": partial(in_dtype, usual, torch.float16),
+    "float16 on the Gram matrix": partial(in_dtype, on_gram_matrix, torch.float16),
+    "float32": partial(in_dtype, usual, torch.float32),
+}
+
+
+def captured(run: Callable[[], Any]) -> Callable[[], Any]:
+    """A run as a CUDA graph."""
+    for _ in range(2):
+        run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def floor(model: nn.Module, device: torch.device, repeats: int) -> dict[str, Any]:
+    """The least that a step must take: the best iterations, and the bytes that must be read and written.
+
+    Bytes: all numbers of gradient, sum and lag for the dot products; again gradient, momentum (and mean square), sum,
+    lag and parameters for the update, of which all but the gradient are written; and directions of matrices twice in
+    16 bits on their way to and from the iterations.
+    """
+    found = roles(model)
+    sizes = Counter({"matrix": 0})
+    for name, p in model.named_parameters():
+        sizes["matrix" if found[name].kind == "matrix" else "other"] += p.numel()
+    source = torch.zeros(sum(sizes.values()), device=device)
     target = torch.empty_like(source)
+    batches = stacks(model)
+    found_ms = {}
+    for name, iterate in ITERATIONS.items():
+        if device.type == "cpu" and name.startswith("float16"):
+            continue
 
-    def iterate() -> None:
-        orthogonalise_([p.detach().clone() for p, _ in matrices], [role for _, role in matrices])
+        def run(iterate: Callable[[Tensor], Tensor] = iterate) -> None:
+            for batch in batches:
+                iterate(batch)
 
-    # A copy reads and writes; a pass over a copy that only reads counts half.
-    moving = statistics.median(seconds(lambda: target.copy_(source), device) for _ in range(repeats)) * copies
-    return moving + statistics.median(seconds(iterate, device) for _ in range(repeats))
+        run = captured(run) if device.type == "cuda" else run
+        run()
+        found_ms[name] = 1e3 * min(seconds(run, device) for _ in range(repeats))
+    copies = [seconds(lambda: target.copy_(source), device, 5) for _ in range(repeats)]
+    speed = 2 * 4 * source.numel() / min(copies)
+    moved = 56 * sizes["other"] + (12 + 14 + 26) * sizes["matrix"]
+    return {
+        "iterations_milliseconds": found_ms,
+        "copy_terabytes_per_second": speed / 1e12,
+        "bytes": moved,
+        "bytes_milliseconds": 1e3 * moved / speed,
+        "milliseconds": min(found_ms.values()) + 1e3 * moved / speed,
+    }
 
 
-def measure(network: str, device: torch.device, repeats: int) -> list[dict[str, Any]]:
+# The benchmark
+
+
+def measure(network: str, device: torch.device, rounds: int, times: int) -> dict[str, Any]:
     """All optimizers on one network."""
-    runs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
-    for name, make in OPTIMIZERS.items():
-        torch.manual_seed(0)
-        model, loss = NETWORKS[device.type][network](device)
+    torch.manual_seed(0)
+    model = NETWORKS[device.type][network]().to(device)
+    on_gpu = device.type == "cuda"
+    if on_gpu and isinstance(model, ResNet18):
+        model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        model.pixels = model.pixels.to(memory_format=torch.channels_last)
+    loss = compiled(model) if on_gpu else model
+
+    def gradients() -> None:
+        model.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
+            value = loss()
+        value.backward()
+
+    start = time.perf_counter()
+    for _ in range(3):
+        gradients()
+    waited(device)
+    print(f"{network}: compiled in {time.perf_counter() - start:.1f} s", flush=True)
+    numbers = sum(p.numel() for p in model.parameters())
+    found: dict[str, Any] = {"network": network, "parameters": numbers, "steps": []}
+    makers = dict(OPTIMIZERS)
+    if network == "ResNet-18":
+        del makers["torch.optim.Muon + AdamW"]  # it takes no convolutions
+    runs: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {}
+    for name, make in makers.items():
+        gc.collect()
+        optimizers: Optimizers = []
+        before = allocated(device, optimizers)
         optimizers = make(model)
 
-        def gradients(model: nn.Module = model, loss: Loss = loss) -> None:
-            model.zero_grad()
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                value = loss()
-            value.backward()
-
-        def step(optimizers: list[torch.optim.Optimizer] = optimizers) -> None:
+        def step(optimizers: Optimizers = optimizers) -> None:
             for optimizer in optimizers:
                 optimizer.step()
 
-        for _ in range(3):
+        def whole(step: Callable[[], None] = step) -> None:
             gradients()
             step()
-        runs[name] = gradients, step
-    whole: dict[str, list[float]] = {name: [] for name in runs}
-    alone: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(repeats):
-        for name, (gradients, step) in runs.items():
-            before = seconds(gradients, device)
-            alone[name].append(seconds(step, device))
-            whole[name].append(before + alone[name][-1])
-    model, _ = NETWORKS[device.type][network](device)
-    adamw = statistics.median(whole["AdamW (fused)"])
-    rows = []
-    for name in runs:
-        row = {"network": network, "name": name, "parameters": sum(p.numel() for p in model.parameters())}
-        row |= {"milliseconds": 1e3 * statistics.median(whole[name])}
-        row |= {"optimizer_milliseconds": 1e3 * statistics.median(alone[name])}
+
+        start = waited(device)
+        for _ in range(4):
+            step()
+        first = waited(device) - start
+        gc.collect()
+        memory = (allocated(device, optimizers) - before) / (4 * numbers)
+        runs[name] = whole, step
+        found["steps"].append({"name": name, "copies": memory, "first_four_steps_seconds": first})
+    for row in found["steps"]:
+        whole, step = runs[row["name"]]
+        whole()
+    taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in runs}
+    for _ in range(rounds):
+        for name, (whole, step) in runs.items():
+            taken[name][0].append(seconds(whole, device, times))
+            taken[name][1].append(seconds(step, device, times))
+    found["gradients_milliseconds"] = 1e3 * statistics.median(seconds(gradients, device, times) for _ in range(rounds))
+    found["floor"] = floor(model, device, rounds)
+    for row in found["steps"]:
+        both, alone = taken[row["name"]]
+        row["milliseconds"] = 1e3 * statistics.median(both)
+        row["optimizer_milliseconds"] = 1e3 * statistics.median(alone)
         # Of every pair of turns, since what else runs on the machine changes.
-        pairs = zip(whole[name], whole["AdamW (fused)"], strict=True)
-        row["over_adamw"] = statistics.median(one / other for one, other in pairs) if adamw else 0.0
-        if name == "Samuel over Muon, told":
-            # Reads gradient twice, s and lag twice, momentum, parameters; writes s, lag, momentum, parameters.
-            row["over_floor"] = row["optimizer_milliseconds"] / 1e3 / floor(model, 6.0, device, repeats)
-        rows.append(row)
-    return rows
+        row["over_adamw"] = statistics.median(a / b for a, b in zip(both, taken[ADAMW][0], strict=True))
+        if row["name"] == TOLD:
+            row["over_floor"] = row["optimizer_milliseconds"] / found["floor"]["milliseconds"]
+    return found | {"_profiled": runs}
+
+
+def profile(step: Callable[[], None]) -> Iterator[str]:
+    """Kernel by kernel where the time of one step goes, and how many launches it takes."""
+    from torch.profiler import ProfilerActivity
+
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    step()
+    yield f"  the host is done after {1e3 * (time.perf_counter() - start):.2f} ms"
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as result:
+        step()
+        torch.cuda.synchronize()
+    kernels: dict[str, list[float]] = {}
+    launches: Counter[str] = Counter()
+    for event in result.events() or []:
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            kernels.setdefault(event.name, []).append(event.device_time_total)
+        elif event.name.startswith(("cudaLaunch", "cudaGraph", "cudaMemcpy", "cuLaunch", "cudaStreamSync")):
+            launches[event.name] += 1
+    total = sum(map(sum, kernels.values()))
+    yield f"  {sum(map(len, kernels.values()))} kernels, {total / 1e3:.3f} ms; calls: {dict(launches)}"
+    for name, each in sorted(kernels.items(), key=lambda pair: -sum(pair[1]))[:25]:
+        yield f"  {sum(each):9.1f} us {len(each):5d} x  {name[:110]}"
+
+
+def described(found: dict[str, Any]) -> Iterator[str]:
+    """The figures of one network, to read."""
+    least = found["floor"]
+    ways = ", ".join(f"{name} {ms:.2f}" for name, ms in least["iterations_milliseconds"].items())
+    yield f"{found['network']}, {found['parameters'] / 1e6:.1f} M parameters"
+    yield f"  gradients alone {found['gradients_milliseconds']:.2f} ms"
+    yield (
+        f"  floor {least['milliseconds']:.2f} ms: iterations, ms: {ways}; {least['bytes'] / 1e9:.2f} GB at "
+        f"{least['copy_terabytes_per_second']:.2f} TB/s: {least['bytes_milliseconds']:.2f} ms"
+    )
+    yield f"  {'':42s} {'whole':>8s} {'alone':>8s} {'/ AdamW':>8s} {'/ floor':>8s} {'copies':>7s} {'first 4':>8s}"
+    for row in found["steps"]:
+        over = f"{row['over_floor']:8.2f}" if "over_floor" in row else " " * 8
+        yield (
+            f"  {row['name']:42s} {row['milliseconds']:8.2f} {row['optimizer_milliseconds']:8.2f} "
+            f"{row['over_adamw']:8.3f} {over} {row['copies']:7.2f} {row['first_four_steps_seconds']:8.2f}"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=15, help="steps to time")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of every optimizer")
+    parser.add_argument("--times", type=int, default=0, help="steps of a turn; by default 1, and 10 on a GPU")
+    parser.add_argument("--networks", nargs="*", default=None, help="some of the networks")
+    parser.add_argument("--profile", action="store_true", help="print the kernels of a step (on a GPU)")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(1)
-    print(f"{'':8s} {'':28s} {'ms a step':>10s} {'optimizer':>10s} {'/ AdamW':>8s} {'/ floor':>8s}")
-    rows = []
-    for network in NETWORKS[device.type]:
-        for row in measure(network, device, arguments.repeats):
-            rows.append(row)
-            over = f"{row['over_floor']:8.2f}" if "over_floor" in row else ""
-            print(
-                f"{network:8s} {row['name']:28s} {row['milliseconds']:10.2f} {row['optimizer_milliseconds']:10.2f} "
-                f"{row['over_adamw']:8.3f} {over}",
-                flush=True,
-            )
-    if arguments.json:
-        facts = {
-            "command": "python benchmarks/torch_step.py",
-            "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU, one core",
-            "date": datetime.date.today().isoformat(),
-            "torch": torch.__version__,
-        }
-        arguments.json.write_text(json.dumps(facts | {"steps": rows}, indent=1) + "\n")
+    torch.set_float32_matmul_precision("high")
+    facts: dict[str, Any] = {
+        "command": "python benchmarks/torch_step.py",
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU, one core",
+        "date": datetime.date.today().isoformat(),
+        "torch": torch.__version__,
+        "networks": [],
+    }
+    profiled: list[tuple[str, Callable[[], None]]] = []
+    for network in arguments.networks or NETWORKS[device.type]:
+        times = arguments.times or (10 if device.type == "cuda" else 1)
+        found = measure(network, device, arguments.rounds, times)
+        runs = found.pop("_profiled")
+        print("\n".join(described(found)), flush=True)
+        if arguments.profile and device.type == "cuda":
+            profiled += [(f"{network}, {name}", runs[name][1]) for name in (ADAMW, "Samuel over Adam, told", TOLD)]
+        facts["networks"].append(found)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+        torch._dynamo.reset()
+    for name, step in profiled:
+        print(name)
+        print("\n".join(profile(step)), flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def namespace(array: Array) -> Any:
     >>> namespace(np.zeros(3)).__name__
     'numpy'
     """
-    if isinstance(array, np.ndarray | np.generic):  # NumPy 2 follows the standard itself
+    if isinstance(array, (np.ndarray, np.generic)):  # NumPy 2 follows the standard itself
         return np
     return array_api_compat.array_namespace(array)
 
@@ -42,7 +42,7 @@ def is_deferred(array: Array) -> bool:
     >>> is_deferred(np.ones(2))
     False
     """
-    if isinstance(array, np.ndarray | np.generic):
+    if isinstance(array, (np.ndarray, np.generic)):
         return False
     if is_traced(array):
         return True
@@ -117,7 +117,7 @@ def at_least(array: Array, low: float) -> Array:
     >>> at_least(np.array([-1.0, 1.0]), 0.0)
     array([0., 1.])
     """
-    if isinstance(array, np.ndarray | np.generic):
+    if isinstance(array, (np.ndarray, np.generic)):
         return np.maximum(array, low)
     xp = namespace(array)
     # torch: a Python number would be copied to the device first; `clamp` takes it as an argument.
@@ -140,7 +140,7 @@ def inner(points: Array, vector: Array) -> Array:
 
 def constant(table: np.ndarray, like: Array) -> Array:
     """A table of numbers as an array of the library, dtype and device of another."""
-    if isinstance(like, np.ndarray | np.generic):
+    if isinstance(like, (np.ndarray, np.generic)):
         return table.astype(like.dtype, copy=False)
     xp = namespace(like)
     if xp.__name__.startswith("jax"):
@@ -155,7 +155,7 @@ def beside(table: np.ndarray, like: Array) -> Array:
     >>> beside(np.arange(2), np.zeros(3, np.float32))
     array([0, 1])
     """
-    if isinstance(like, int | np.ndarray | np.generic):
+    if isinstance(like, (int, np.ndarray, np.generic)):
         return table
     xp = namespace(like)
     if xp.__name__.startswith("jax"):
