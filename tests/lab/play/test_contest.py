@@ -19,7 +19,7 @@ from samuel.online import (
 )
 from samuel.online.play import WORTH_COMPILING
 from samuel_lab.play import page
-from samuel_lab.play.arenas import DEFAULT_STREAMS, STREAMS, arenas
+from samuel_lab.play.arenas import ALL, DEFAULT_STREAMS, STREAMS, arenas
 from samuel_lab.play.cast import FAMILIES, LEARNERS, RATES, sweep
 from samuel_lab.play.contest import run
 from samuel_lab.play.figures import STYLES
@@ -322,7 +322,7 @@ def test_a_plan_says_how_to_play_it_again():
     assert plan.command == (
         "samuel play --stream two-valleys --rounds 512 --method samuel --method ogd --backend numpy"
     )
-    everything = Plan(streams=tuple(STREAMS), learners=tuple(LEARNERS), seeds=5, rounds=8192)
+    everything = Plan(streams=ALL, learners=tuple(LEARNERS), seeds=5, rounds=8192)
     assert everything.command == "samuel play --all --rounds 8192 --dim 10 --seed 0 --seeds 5"
 
 
