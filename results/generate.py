@@ -1,4 +1,4 @@
-"""Generate the tables of README.md and docs/ from the files in this folder.
+"""Generate the tables of README.md and docs/, and README's picture, from the files in this folder.
 
     python results/generate.py            write them
     python results/generate.py --check    exit with 1 where writing would change anything
@@ -23,10 +23,9 @@ from typing import Any
 
 RESULTS = Path(__file__).parent
 ROOT = RESULTS.parent
+PICTURE = ROOT / "docs" / "images" / "offline.svg"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
-SAMUEL = ("samuel", "samuel (one search)")
-"""SAMUEL at its defaults, the newest rows first; older rows have one search for all parameters."""
 PEERS = ("schedule-free", "prodigy", "dadapt-adamw", "mechanic", "momo", "dog")
 TWELVE = [
     f"{base}/{schedule}"
@@ -93,6 +92,8 @@ def label(method: str) -> str:
     if method in LABELS:
         return LABELS[method]
     plain = method.removesuffix("+average")
+    if plain in LABELS:
+        return f"{LABELS[plain]}, averaged"
     pair, _, rates = plain.partition("@")
     base, _, schedule = pair.partition("/")
     parts = [BASES[base], schedule.replace("warmup-cosine", "warm-up and cosine")]
@@ -127,11 +128,6 @@ def study_table(name: str, columns: dict[str, str] | None = None) -> str:
     rows = [row for row in found["rows"] if "patient" not in row["method"]]  # a rule that was removed
     tops = {key: best([row["values"].get(key) for row in rows]) for key in heads}
 
-    def cell(row: dict[str, Any], key: str) -> str:
-        value = row["values"].get(key)
-        written = percent(value)
-        return f"**{written}**" if value is not None and value["mean"] == tops[key] else written
-
     def seeds(row: dict[str, Any]) -> str:
         return str(max(len(value["seeds"]) for value in row["values"].values()))
 
@@ -139,7 +135,9 @@ def study_table(name: str, columns: dict[str, str] | None = None) -> str:
     lines = []
     for row in rows:
         place = [str(row.get("rank_by_last") or "")] if places else []
-        lines.append([label(row["method"]), *(cell(row, key) for key in heads), *place, seeds(row)])
+        lines.append(
+            [label(row["method"]), *(cell_of(row["values"].get(key), tops[key]) for key in heads), *place, seeds(row)]
+        )
     head = ["accuracy, %", *heads.values(), *(["place in the search"] if places else []), "seeds"]
     return table(head, lines)
 
@@ -153,39 +151,105 @@ SHIFT_COLUMNS = {
 }
 
 
+def adams(rows: dict[str, Any]) -> list[str]:
+    """Adam with and without decoupled weight decay, at every rate and schedule that was tried."""
+    return [method for method in rows if method.startswith(("adam/", "adamw/"))]
+
+
+COMPARED: dict[str, Callable[[dict[str, Any]], Sequence[str]]] = {
+    "SAMUEL": lambda rows: ["samuel"],
+    "SAMUEL, previous version": lambda rows: ["samuel (one search)"],
+    "Muon, linear from 0.01": lambda rows: ["muonw/linear@0.01+average"],
+    "best Adam(W) tried": adams,
+    "best rate-free tried": lambda rows: PEERS,
+}
+"""What README compares, and the methods of a study among which each is the best, also where only test data can tell."""
+
+
+def best_of(rows: dict[str, Any], methods: Iterable[str], key: str) -> dict[str, Any] | None:
+    """The largest of some methods' values, or None where none was trained."""
+    values = [rows[method]["values"].get(key) for method in methods if method in rows]
+    known = [value for value in values if value is not None and value["mean"] is not None]
+    return max(known, key=lambda value: value["mean"], default=None)
+
+
 def headline() -> str:
-    """README's table: SAMUEL beside what a search would have found, and what needs none."""
+    """README's table: SAMUEL beside what searches found."""
     tasks = [
-        ("shift_quarter", "window_100", "after a shift"),
-        ("shift_quarter", "best_after", "its best"),
+        ("shift_quarter", "window_100", "shift, 100 rounds"),
+        ("shift_quarter", "best_after", "shift, best"),
         ("cifar10_25_epochs", "last_accuracy", "CIFAR-10"),
         ("imagenette", "last_accuracy", "Imagenette"),
         ("sst2", "last_accuracy", "SST-2"),
     ]
-
-    def cells(pick: Callable[[dict[str, Any]], list[str]]) -> list[str]:
-        found = []
-        for name, key, _ in tasks:
-            rows = rows_of(study(name))
-            values = [rows[method]["values"].get(key) for method in pick(rows) if method in rows]
-            values = [value for value in values if value is not None and value["mean"] is not None]
-            top = max(values, key=lambda value: value["mean"], default=None)
-            found.append(percent(top))
-        return found
+    trained = {name: rows_of(study(name)) for name, *_ in tasks}
 
     def searched(rows: dict[str, Any]) -> list[str]:
-        if "search:best" in rows:
-            return ["search:best"]
-        return [method for method in rows if method.split("@")[0] in TWELVE and "+" not in method]
+        return ["search:best"] if "search:best" in rows else [method for method in rows if of_twelve(method)]
 
-    lines = [
-        ["**SAMUEL**", *(f"**{cell}**" for cell in cells(lambda rows: newest(rows, SAMUEL)))],
-        ["best of a search", *cells(searched)],
-        ["best of six rate-free methods", *cells(lambda rows: list(PEERS))],
-        ["Adam at 0.001, cosine", *cells(lambda rows: ["adam/warmup-cosine"])],
-        ["Muon at 0.01, averaged", *cells(lambda rows: ["muonw/linear@0.01+average"])],
-    ]
-    return table(["test accuracy, %", *(head for *_, head in tasks)], lines)
+    sizes = [sum(map(of_twelve, rows_of(study("shift_rates"))))]
+    sizes += [len(study(name)["search"]["last_accuracy"]) for name, rows in trained.items() if "search:best" in rows]
+    tried = [len(adams(rows)) for rows in trained.values()]
+    runs = {"best Adam(W) tried": span(tried)}
+    runs |= {
+        "best rate-free tried": str(len(PEERS)),
+        "best of the paper's search": span(sizes),
+    }
+    kinds = {**COMPARED, "best of the paper's search": searched}
+    cells = {
+        name: [best_of(trained[of], pick(trained[of]), key) for of, key, _ in tasks] for name, pick in kinds.items()
+    }
+    tops = [best(column) for column in zip(*cells.values(), strict=True)]
+    return table(
+        ["test accuracy, %", "runs tried", "seeds", *(head for *_, head in tasks)],
+        [
+            [name.replace("SAMUEL", "**SAMUEL**"), runs.get(name, "1"), seeds_of(row), *map(cell_of, row, tops)]
+            for name, row in cells.items()
+            if any(row)
+        ],
+    )
+
+
+def picture() -> str:
+    """README's picture: all schedules of three searches, and the rows of its table."""
+    drawing = beside("draw")
+    panels = []
+    for title, name in {
+        "CIFAR-10, 25 epochs": "cifar10_25_epochs",
+        "Imagenette, 15 epochs": "imagenette",
+        "SST-2, 25 epochs": "sst2",
+    }.items():
+        found, lines = study(name), {}
+        for label, pick in COMPARED.items():
+            value = best_of(rows_of(found), pick(rows_of(found)), "last_accuracy")
+            if value is not None:
+                lines[label] = 100 * value["mean"]
+        panels.append(drawing.Panel(title, [100 * value for value in found["search"]["last_accuracy"]], lines))
+    return drawing.draw(panels, [label for label in COMPARED if any(label in panel.lines for panel in panels)])
+
+
+def seeds_of(cells: Iterable[dict[str, Any] | None]) -> str:
+    """How many seeds the cells of a row are means of."""
+    return span([len(cell["seeds"]) for cell in cells if cell is not None])
+
+
+def span(counts: Sequence[int]) -> str:
+    """The smallest and the largest of some counts.
+
+    >>> span([3, 1, 2]), span([3, 3])
+    ('1–3', '3')
+    """
+    return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)}\u2013{max(counts)}"
+
+
+def cell_of(value: dict[str, Any] | None, top: float) -> str:
+    """A value in percent, in bold where it is the best of its column."""
+    return f"**{percent(value)}**" if value is not None and value["mean"] == top else percent(value)
+
+
+def of_twelve(method: str) -> bool:
+    """Whether a method is one of the paper's twelve baselines, at its rate or at another."""
+    return method.split("@")[0] in TWELVE and "+" not in method
 
 
 def experts_adagrad() -> str:
@@ -198,11 +262,6 @@ def experts_adagrad() -> str:
     return table(
         ["digits, first 100 rounds after the shift, %", "sum from 0.1 (`optax`)", "sum from 0 (`plain`)"], lines
     )
-
-
-def newest(rows: dict[str, Any], names: Sequence[str]) -> list[str]:
-    """The first of some methods that has a row."""
-    return [name for name in names if name in rows][:1]
 
 
 def recovery() -> str:
@@ -373,13 +432,14 @@ def pages() -> list[Path]:
 
 
 def main() -> None:
-    """Write the tables, or check that nothing would change."""
-    stale = [(page, new) for page in pages() if (new := generated(page.read_text())) != page.read_text()]
+    """Write the tables and pictures, or check that nothing would change."""
+    made = {page: generated(page.read_text()) for page in pages()} | {PICTURE: picture()}
+    stale = [path for path, text in made.items() if text != path.read_text()]
     if "--check" in sys.argv[1:]:
-        sys.exit("\n".join(f"{page.relative_to(ROOT)} is not what results/ has" for page, _ in stale) or 0)
-    for page, new in stale:
-        page.write_text(new)
-        print(f"wrote {page.relative_to(ROOT)}")
+        sys.exit("\n".join(f"{path.relative_to(ROOT)} is not what results/ has" for path in stale) or 0)
+    for path in stale:
+        path.write_text(made[path])
+        print(f"wrote {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

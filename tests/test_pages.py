@@ -41,6 +41,10 @@ def test_links_lead_to_files(page):
         assert (page.parent / target).exists(), target
 
 
+def test_drawing_the_picture_again_changes_nothing():
+    assert generate.picture() == generate.PICTURE.read_text(), "run: python results/generate.py"
+
+
 def test_drawing_the_rays_again_changes_nothing():
     rays = load(ROOT / "docs" / "_rays.py")
     assert rays.drawing() == rays.PICTURE.read_text(), "run: python docs/_rays.py"
