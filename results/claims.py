@@ -248,7 +248,8 @@ BY_MATHEMATICS = (
     Claim(
         "Any adaptive method with a regret bound can be the expert, such as Adam or Adadelta",
         "stated",
-        "true of methods with a bound; [Adam and Adadelta have none](mathematics.md#5-where-the-paper-is-loose-and-what-is-done-here)",
+        "true of methods with a bound; "
+        "[Adam and Adadelta have none](mathematics.md#5-where-the-paper-is-loose-and-what-is-done-here)",
         "mathematics",
         "contradicted for the two",
     ),

@@ -87,7 +87,7 @@ def label(method: str) -> str:
     """A method as tables call it.
 
     >>> label("adam/warmup-cosine@0.05+average")
-    "Adam, warm-up and cosine, 0.05, SAMUEL's average"
+    'Adam, warm-up and cosine, 0.05, averaged'
     """
     if method in LABELS:
         return LABELS[method]
@@ -98,7 +98,7 @@ def label(method: str) -> str:
     base, _, schedule = pair.partition("/")
     parts = [BASES[base], schedule.replace("warmup-cosine", "warm-up and cosine")]
     parts += [rates.replace(":", ", ")] if rates else []
-    parts += ["SAMUEL's average"] if plain != method else []
+    parts += ["averaged"] if plain != method else []
     return ", ".join(parts)
 
 
@@ -125,7 +125,7 @@ def study_table(name: str, columns: dict[str, str] | None = None) -> str:
     """All methods of a study, with the best of every column in bold."""
     found = study(name)
     heads = columns or {column["key"]: column["head"] for column in found["columns"] if "loss" not in column["key"]}
-    rows = [row for row in found["rows"] if "patient" not in row["method"]]  # a rule that was removed
+    rows = sorted((row for row in found["rows"] if "patient" not in row["method"]), key=place_of)  # a removed rule
     tops = {key: best([row["values"].get(key) for row in rows]) for key in heads}
 
     def seeds(row: dict[str, Any]) -> str:
@@ -226,6 +226,21 @@ def picture() -> str:
                 lines[label] = 100 * value["mean"]
         panels.append(drawing.Panel(title, [100 * value for value in found["search"]["last_accuracy"]], lines))
     return drawing.draw(panels, [label for label in COMPARED if any(label in panel.lines for panel in panels)])
+
+
+def place_of(row: dict[str, Any]) -> int:
+    """Where a row stands in the table of a study: SAMUEL, the paper's algorithm, searches, what has no rate, others."""
+    method = row["method"]
+    kinds = [
+        method.startswith("samuel") and not method.startswith(("samuel-linear", "samuel-full")),
+        method.startswith("samuel"),
+        method.startswith("search:"),
+        "/" not in method,
+        method.startswith(("muon", "adamw")),
+        method in TWELVE,
+        True,
+    ]
+    return kinds.index(True)
 
 
 def seeds_of(cells: Iterable[dict[str, Any] | None]) -> str:
