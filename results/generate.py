@@ -310,7 +310,7 @@ def streams(name: str) -> str:
             written = "" if row is None else number(row["total_loss"])
             best_here = row is not None and learner not in tuned and row["total_loss"] == min(others)
             cells.append(f"**{written}**" if best_here else written)
-        lines.append([f"{learner}, best rate in hindsight" if learner in tuned else learner, *cells])
+        lines.append([f"{learner}, best rate" if learner in tuned else learner, *cells])
     return table(["total loss", *(stream["stream"] for stream in found)], lines)
 
 
@@ -332,17 +332,32 @@ def speeds() -> str:
 def scaling() -> str:
     """What a step costs on many GPUs, on paper."""
     head = ["", "GPUs", "MB sent for matrices", "by `fully_shard`", "forward, backward", "AdamW"]
-    head += ["SAMUEL: passes", "iterations", "exchange", "whole step over AdamW's"]
+    head += ["SAMUEL: passes", "iterations", "exchange", "whole step, AdamW = 1"]
     fields = ["megabytes_sent", "megabytes_sent_by_fully_shard", "forward_backward_ms", "adamw_ms"]
     fields += ["passes_ms", "iterations_ms", "exchange_ms"]
     lines = []
     for network in load("scaling")["networks"]:
-        name = f"{network['network']}, {network['iterations_tflop']:.0f} TFLOP of iterations"
+        name = f"{network['network']} parameters"
         for row in network["steps"]:
             cells = [f"{row[field]:,.0f}" if row[field] >= 100 else f"{row[field]:.2g}" for field in fields]
             lines.append([name, str(row["gpus"]), *cells, f"{row['ratio']:.2f}"])
             name = ""
     return table(head, lines)
+
+
+def scaling_speeds() -> str:
+    """What the table of many GPUs assumes of the hardware."""
+    speeds = load("scaling")["speeds"]
+    lines = [
+        ["tokens on each GPU", f"{speeds['tokens']:,}"],
+        ["training, at 6 operations for each parameter and token", f"{speeds['training'] / 1e12:.0f} TFLOP/s"],
+        ["the five iterations that orthogonalise", f"{speeds['iterations'] / 1e12:.0f} TFLOP/s"],
+        ["memory", f"{speeds['memory'] / 1e12:.1f} TB/s"],
+        [f"links among the {speeds['node']} GPUs of a node", f"{speeds['within'] / 1e9:.0f} GB/s"],
+        ["links between nodes", f"{speeds['between'] / 1e9:.0f} GB/s"],
+        ["latency of a message", f"{1e6 * speeds['message']:.0f} µs"],
+    ]
+    return table(["", "speed"], lines)
 
 
 def regret_growth(stream: str, inside: str, lengths: Sequence[int]) -> str:
@@ -420,6 +435,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rivals_speed": speeds,
     "table1_changes": lambda: regret_growth("changes", "stretch", (64, 512)),
     "scaling": scaling,
+    "scaling_speeds": scaling_speeds,
     "table1_calm": lambda: regret_growth("storms", "calm", (64, 1024)),
     "table1_sparse": lambda: regret_growth("sparse", "stretch", (128, 1024)),
     "conformal_price": lambda: conformal("price"),
