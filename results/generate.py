@@ -289,6 +289,64 @@ def recovery() -> str:
     return table(["", "accuracy, %", "steps to recover"], lines)
 
 
+def memories(head: str, rows: Iterable[tuple[float, int, Sequence[float]]]) -> str:
+    """First 100 and 500 rounds and best after a shift, in percent, for each memory; the seeds side by side."""
+    found: dict[float, list[tuple[int, Sequence[float]]]] = {}
+    for memory, seed, values in rows:
+        found.setdefault(memory, []).append((seed, values))
+    lines = []
+    for memory in sorted(found):
+        seeds = sorted(found[memory])
+        lines.append(
+            [f"memory {memory:,.0f}", *(" / ".join(f"{values[i]:.1f}" for _, values in seeds) for i in range(3))]
+        )
+    return table([head, "first 100", "first 500", "best after"], lines)
+
+
+def memory_over_adam() -> str:
+    """What remembering rates does after a shift, an eighth of the protocol."""
+    rows = [
+        (0, run["seed"], [run["decision"][i] for i in (0, 1, 4)])
+        for run in load("research_rule")["runs"]
+        if run["what"] == "the complete rule, decay 0.3" and run["task"] == "shift at 0.125"
+    ]
+    for run in load("research_alarm")["runs"]:
+        memory = run["after_an_alarm"].get("as_if_rounds_old")
+        if memory and run["scale"] == 0.125:
+            keys = ("window_100", "window_500", "best_after")
+            rows.append((memory, run["seed"], [100 * run[key] for key in keys]))
+    return memories("over Adam, an eighth of the protocol, seed 100 / 101", rows)
+
+
+def memory_over_muon() -> str:
+    """The same over Muon, from one state at the shift, in 1,000 rounds after it."""
+    rows = load("research_rebound")["experience, from one state at the shift"]
+    return memories(
+        "over Muon, a quarter of the protocol, seed 100 / 101",
+        [(row["experience"], row["seed"], [row["metrics"][i] for i in (0, 1, 4)]) for row in rows],
+    )
+
+
+def step_times() -> str:
+    """Time of a training step in PyTorch beside AdamW's."""
+    columns = {
+        "Samuel over Muon, told": "SAMUEL",
+        "Samuel over Muon, not told": "steps not given",
+        "Samuel over Adam, told": "over Adam",
+        "torch.optim.Muon + AdamW": "`torch.optim.Muon`",
+    }
+    lines = []
+    for name in ("torch_step_gpu", "torch_step_cpu"):
+        if not (RESULTS / f"{name}.json").exists():
+            continue
+        found = load(name)
+        for network in found["networks"]:
+            ratios = {row["name"]: f"{row['over_adamw']:.2f}" for row in network["steps"]}
+            size = f"{network['network']}, {network['parameters'] / 1e6:.0f} million parameters, {found['device']}"
+            lines.append([size, *(ratios.get(column, "") for column in columns)])
+    return table(["time of a training step, fused AdamW = 1", *columns.values()], lines)
+
+
 def streams(name: str) -> str:
     """Total losses of learners on streams; bold is the best of those without a learning rate."""
     found = load(name)["streams"]
@@ -429,6 +487,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "digits_offline": lambda: study_table("digits_offline"),
     "experts_adagrad": experts_adagrad,
     "recovery": recovery,
+    "memory_over_adam": memory_over_adam,
+    "memory_over_muon": memory_over_muon,
+    "step_times": step_times,
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
     **beside("claims").TABLES,
