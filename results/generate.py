@@ -344,6 +344,8 @@ def step_times() -> str:
             ratios = {row["name"]: f"{row['over_adamw']:.2f}" for row in network["steps"]}
             size = f"{network['network']}, {network['parameters'] / 1e6:.0f} million parameters, {found['device']}"
             lines.append([size, *(ratios.get(column, "") for column in columns)])
+    if not lines:
+        return "Not measured with the current version; `results/torch_step_gpu.json` would be shown here.\n"
     return table(["time of a training step, fused AdamW = 1", *columns.values()], lines)
 
 
