@@ -10,7 +10,7 @@ import pytest
 from samuel.core.options import REPLACED
 
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 def load(path):
@@ -36,9 +36,13 @@ def test_a_table_that_nobody_makes_is_named():
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files(page):
-    for target in LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), target
+def test_links_lead_to_files_and_headings(page):
+    for target, heading in LINK.findall(page.read_text()):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}, heading
 
 
 def test_drawing_the_picture_again_changes_nothing():
