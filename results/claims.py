@@ -374,8 +374,8 @@ def searched_rates() -> str:
     ]
     return (
         f"{len(larger)} of the 12 baselines do best with {min(larger):.0f} to {max(larger):.0f} times the paper's "
-        f"rate, of {min(map(len, means.values()))} to {max(map(len, means.values()))} rates tried at a sixteenth of the "
-        f"length. At a quarter of it, {len(points)} with their best rates are still {min(points):.0f} to "
+        f"rate, of {min(map(len, means.values()))} to {max(map(len, means.values()))} rates tried at a sixteenth of "
+        f"the length. At a quarter of it, {len(points)} with their best rates are still {min(points):.0f} to "
         f"{max(points):.0f} points below the paper's in the first 100 rounds.\n"
     )
 
