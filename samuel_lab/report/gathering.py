@@ -20,7 +20,7 @@ ASIDE = frozenset(
     )
 )
 """Options in which two runs may differ and still be of one method: what is run and where, not how it learns."""
-DROP_IN, DROP_INS = "samuel_", ("samuel", "samuel-untold", "samuel-adam")
+DROP_IN, DROP_INS = "samuel_", ("samuel", "samuel+average", "samuel-untold", "samuel-adam")
 """Options whose names begin so are for these methods alone: whatever they are, the others learn the same."""
 PART = "search@"
 """What the names of parts of a search begin with."""
