@@ -34,7 +34,6 @@ TWELVE = [
 ]
 LABELS = {
     "samuel": "SAMUEL",
-    "samuel+average": "SAMUEL, averaged",
     "samuel-untold": "SAMUEL, steps not given",
     "samuel-adam": "SAMUEL over Adam",
     "samuel (one search)": "SAMUEL, one search for all parameters",
