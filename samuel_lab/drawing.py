@@ -307,7 +307,8 @@ COLOUR_BAR: dict[str, Any] = {
     "xanchor": "right",
     "y": 1.02,
     "yanchor": "bottom",
-    "nticks": 5,
+    "nticks": 4,
+    "tickangle": 0,
     "ticks": "",
     "outlinewidth": 0,
 }

@@ -29,7 +29,7 @@ from samuel_lab.drawing import (
     the_rest,
     zoom,
 )
-from samuel_lab.report.gathering import Method, Study
+from samuel_lab.report.gathering import DROP_INS, Method, Study
 from samuel_lab.report.reading import Trial
 from samuel_lab.report.summary import in_order_of_merit, schedule_accuracies, window_mean
 from samuel_lab.report.sweep_figures import sweep_drawings
@@ -37,6 +37,8 @@ from samuel_lab.tables import number, thinned
 
 POINTS = 400
 """The most points of a line; longer ones are thinned."""
+EVEN = 0.1
+"""Weights that never differ from their prior by more than this share of it are not drawn."""
 OURS = ("#d55e00", "#e69f00", "#9c4300")
 """Colours of the forms of SAMUEL."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -53,7 +55,7 @@ def drawings(study: Study, name: str) -> list[Drawing]:
     style, first = styles(study), drawn_at_first(study)
     drawn = [*sweep_drawings(study, style, name), accuracy(study, style, first, name)]
     if study.shift is not None:
-        drawn += after_shift(study, style, name)
+        drawn += after_shift(study, style, first, name)
     if study.search is not None:
         drawn += [
             searched(study, study.search, style, first, name),
@@ -67,14 +69,14 @@ def drawings(study: Study, name: str) -> list[Drawing]:
 
 
 def drawn_at_first(study: Study) -> frozenset[str]:
-    """The few methods whose lines matter most: SAMUEL's, and the best of every family. All, where there are few."""
+    """The methods drawn at first: the drop-ins, and the best of every other family; all methods, if they are few."""
     methods = [method for method in study.methods if not method.searches]
     if len(methods) <= MANY:
         return frozenset(method.trial for method in methods)
-    ours = [method.trial for method in methods if method.group == "samuel"]
+    ours = [method.trial for method in methods if method.trial in DROP_INS]
     best: dict[str, str] = {}
     for method in in_order_of_merit(study, methods):
-        if method.group != "samuel":
+        if method.trial not in ours:
             best.setdefault(family_of(method), method.trial)
     return frozenset([*ours, *list(best.values())[: max(3, MANY - len(ours))]])
 
@@ -129,9 +131,9 @@ def accuracy(study: Study, style: Styles, first: frozenset[str], name: str) -> D
     )
 
 
-def after_shift(study: Study, style: Styles, name: str) -> list[Drawing]:
+def after_shift(study: Study, style: Styles, first: frozenset[str], name: str) -> list[Drawing]:
     """Test accuracy right after the shift: SAMUEL beside each optimizer's schedules, and beside the best of each."""
-    ours = [method for method in study.methods if method.group == "samuel"]
+    ours = [method for method in study.methods if method.group == "samuel" and method.trial in first]
     families: dict[str, list[Method]] = {}
     for method in study.methods:
         if method.group != "samuel" and not method.searches:
@@ -211,20 +213,23 @@ def weights(study: Study, method: Method, name: str) -> list[Drawing]:
     unit = study.plan.get("unit", "round")
     seed = f", seed {trial.seed}" if len(method.trials) > 1 else ""
     known_prior = trial.steps[known[0]] == 0
-    drawn = []
+    drawn, even = [], []
     for kind, rows, found, what in (
         ("levels", levels, trial.by_level[:, known], f"{unit}s in a block"),
         ("learning-rates", steps, trial.by_rate[:, known], "learning rate"),
     ):
         if len(rows) < 2:
             continue  # all of the weight is in one place
-        shares = _relative_to(found[:, :1], found) if known_prior else found
-        mean = shares.mean(axis=1)
         of = "block length" if kind == "levels" else "learning rate"
+        shares = _relative_to(found[:, :1], found) if known_prior else found
+        if known_prior and np.max(np.abs(len(rows) * shares - 1)) < EVEN:
+            even.append(of)  # one colour all over
+            continue
+        mean = shares.mean(axis=1)
         figure = heat_map(at, rows, shares, axis.title, what, axis.last)
         for place in axis.marks:
             figure.add_vline(x=place, line={"color": "#ffffff", "width": 1, "dash": "dot"})
-        relative = ", relative to their prior: had all begun alike, this is where it would lie" if known_prior else ""
+        relative = ", divided by its prior and normalised" if known_prior else ""
         drawn.append(
             Drawing(
                 f"{name}-{kind}",
@@ -232,11 +237,12 @@ def weights(study: Study, method: Method, name: str) -> list[Drawing]:
                 figure,
                 f"Heat map of the weight of {method.label} over {axis.length}, one row per {of}. Heaviest on average: "
                 f"{rows[int(mean.argmax())]} ({what}) with {mean.max():.0%} of the weight.",
-                f"Share of the weight that lies on experts with that {of}{relative}.{brightness(shares)}",
+                f"Share of the weight on each {of}{relative}.{brightness(shares)}",
                 half=True,
             )
         )
-    return drawn
+    said = "".join(f" The weight of every {of} stays within {EVEN:.0%} of its prior, and is not drawn." for of in even)
+    return [replace(drawing, caption=drawing.caption + said) for drawing in drawn]
 
 
 def _relative_to(prior: np.ndarray, shares: np.ndarray) -> np.ndarray:

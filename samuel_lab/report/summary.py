@@ -424,20 +424,30 @@ def _about(column: Column, rows: list[tuple[str, str, Value]], ours: Sequence[Me
     said = [f"{head[0].upper()}{head[1:]}: {_listed([row[1] for row in first])} is best with {top}{unit}"]
     if len(first) > 1:
         said[0] = said[0].replace(" is best with", " are best with")
-    names = {method.trial for method in ours}
+    names = [method.trial for method in ours]
     if len(first) == 1 and first[0][0] in names:
         rival = next((row for row in known if row[0] not in names), None)
         if rival is not None:
             said[0] += f"; next among the others is {rival[1]} {_apart(column, first[0][2], rival[2])}"
     said[0] += "."
-    for key, label, value in known:
-        if key in names and (key, label, value) not in first:
-            place = 1 + sum(column.better(other.mean, value.mean) for _, _, other in known)
-            said.append(
-                f"{label} is {ordinal(place)} of {len(known)} with {column.text(value.mean)}{unit}, "
-                f"{_apart(column, known[0][2], value)}."
-            )
+    order = {method.trial: place for place, method in enumerate(ours)}
+    behind = [
+        (order[key], label, value) for key, label, value in known if key in order and (key, label, value) not in first
+    ]
+    for place, (_, label, value) in enumerate(sorted(behind, key=lambda row: row[0])):
+        rank = ordinal(rank_among(column, value, [other for _, _, other in known]))
+        shown = f"{column.text(value.mean)}{unit}"
+        if place == 0:
+            said.append(f"{label} is {rank} of {len(known)} with {shown}, {_apart(column, known[0][2], value)}.")
+        else:
+            said.append(f"{label}: {rank} with {shown}.")
     return [" ".join(said)]
+
+
+def rank_among(column: Column, value: Value, others: Iterable[Value]) -> int:
+    """The place of a mean in a column; means that read the same share a place."""
+    text = column.text(value.mean)
+    return 1 + sum(column.better(one.mean, value.mean) and column.text(one.mean) != text for one in others)
 
 
 def _apart(column: Column, best: Value, value: Value) -> str:

@@ -22,6 +22,7 @@ from samuel_lab.report.summary import (
     Value,
     clearly_differ,
     ordinal,
+    rank_among,
     results,
     results_table,
     stability_table,
@@ -65,11 +66,10 @@ def standing(study: Study) -> list[str]:
         return []
     places = []
     for place, column in enumerate(found.columns):
-        known = [values[place].mean for _, _, values in found.rows if values[place].known]
+        known = [values[place] for _, _, values in found.rows if values[place].known]
         own = found.of(first.trial)[place]
         if own.known:
-            ahead = sum(column.better(value, own.mean) for value in known)
-            places.append(f"{ordinal(1 + ahead)} of {len(known)} in {column.said}")
+            places.append(f"{ordinal(rank_among(column, own, known))} of {len(known)} in {column.said}")
     return [f"{first.label}: {', '.join(places)}."] if places else []
 
 
