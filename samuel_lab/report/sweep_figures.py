@@ -1,4 +1,4 @@
-"""The curve of a sweep of learning rates, and SAMUEL as points without a rate."""
+"""Figures of sweeps of learning rates: a curve, and SAMUEL as points without a rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samuel_lab.report.sweep import Sweep, columns, compared, sweeps
 
 
 def sweep_drawings(study: Study, style: Mapping[str, Mapping[str, Any]], name: str) -> list[Drawing]:
-    """For the columns that tell most, a curve of every sweep, and SAMUEL as points that have no rate."""
+    """For two metrics, a curve of every sweep, and SAMUEL as points without a rate."""
     swept = sweeps(study)
     if not swept:
         return []
@@ -34,7 +34,7 @@ def _drawing(
     values = {key: row[place] for key, _, row in found.rows}
     ours = [method for method in study.methods if method.trial in DROP_INS and values[method.trial].known]
     rates = sorted({rate for sweep in swept for rate in sweep.rates})
-    nowhere = rates[0] ** 2 / rates[1]  # one place to the left of the curve
+    nowhere = rates[0] ** 2 / rates[1]  # to the left of the curve
     figure = blank("learning rate", column.head)
     for sweep in swept:
         kept = [(rate, values[key]) for rate, key in zip(sweep.rates, sweep.methods, strict=True) if values[key].known]
@@ -48,7 +48,7 @@ def _drawing(
             error_y=_deviations([value for _, value in kept]),
             meta={"line": sweep.methods[0], "family": ""},
         )
-    for number, method in enumerate(ours):
+    for number, method in reversed(list(enumerate(ours))):  # the first on top
         value, looks, meta = values[method.trial], style[method.trial], {"line": method.trial, "family": ""}
         at = nowhere * (rates[1] / rates[0]) ** (0.25 * (number - (len(ours) - 1) / 2))
         level = {**looks, "width": 1, "dash": "dot"}

@@ -118,7 +118,7 @@ def test_the_axis_begins_where_the_lines_part(shifted):
     low, high = drawing.figure.layout.yaxis.range
     values = np.concatenate([values_of(shifted, name).mean(axis=0) for name in at_first(drawing)])
     assert values.min() < low < 0.8 < np.median(values) < values.max() < high
-    assert drawing.caption.endswith("click twice for all of it.")
+    assert drawing.caption.endswith("double-click to see all.")
 
 
 def test_samuel_is_drawn_on_top_and_bands_below_all_lines(shifted):
