@@ -72,12 +72,12 @@ def test_demo_is_a_sweep_and_a_shift_of_digits_in_a_folder_of_its_own(here, monk
 
 
 def test_two_studies_make_one_page(here, monkeypatch):
-    small = {"seeds": 1, "scale": 0.1, "width": 4, "methods": ("samuel", "adamw-rates")}
+    small = {"seeds": 1, "scale": 0.1, "width": 4, "methods": ("samuel-adam", "adamw-rates")}
     monkeypatch.setattr("samuel_lab.studies.catalogue.DEMO", [DigitsSweep(**small), Digits(**small)])
     result = call("demo", "--out", "shown")
     assert result.exit_code == 0, result.output
     assert "in a sweep of 6 rates of AdamW, warm-up cosine" in flat(result.output)
-    assert re.search(r"SAMUEL: \d(st|nd|rd|th) of 7 in accuracy at the end", flat(result.output))
+    assert re.search(r"SAMUEL over Adam: \d(st|nd|rd|th) of 7 in accuracy at the end", flat(result.output))
     page = (here / "shown" / "report.html").read_text()
     assert "digits-sweep-0-sweep-last-accuracy" in page
     assert "digits-1-sweep-window-26" in page

@@ -84,7 +84,7 @@ def test_a_torn_last_line_is_left_out_and_noted(tmp_path, torn):
     recorded = read(folder)
     assert [trial.ended for trial in recorded.trials] == [True, False, False, False]
     assert len(recorded.trials[1].steps) == 3
-    assert recorded.notes[0] == "The last line of metrics.jsonl was not written to its end and is left out."
+    assert recorded.notes[0] == "The last line of metrics.jsonl is truncated and ignored."
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_of_times_that_stand_there_twice_the_last_counts(tmp_path):
     assert times.step[:3].tolist() == [16, 32, 48]
     assert times.train[1] == 7.0
     assert times.compiled[:2].tolist() == [True, False]
-    assert "The last line of times.jsonl was not written to its end and is left out." in recorded.notes
+    assert "The last line of times.jsonl is truncated and ignored." in recorded.notes
 
 
 @pytest.mark.parametrize(
