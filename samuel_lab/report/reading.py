@@ -181,18 +181,11 @@ def read(folder: str | Path) -> Recorded:
         DamagedRun: if a file is damaged; the message names the file and the line.
     """
     run = Run.open(Path(folder))
-    if not (run.folder / "plan.json").is_file():
-        raise RunError(
-            f"{run.folder} has no plan.json: the run was stopped before its first trial. Continue it with "
-            f"`samuel resume {folder}`"
-        )
-    plan = run.read("plan.json")
-    if not isinstance(plan.get("trials"), list) or not isinstance(plan.get("study"), str):
-        raise DamagedRun(f"{run.folder / 'plan.json'} names no study and trials: it is damaged")
+    plan = run.plan
     notes: list[str] = []
     try:
         _check_seeds(run, plan["trials"])
-        known = {(entry["trial"], entry["seed"]) for entry in plan["trials"]}
+        known = {(entry["trial"], entry["seed"]): entry["steps"] for entry in plan["trials"]}
         measures, ends = _events(run, known, notes)
         times = _times(run, known, notes)
         trials = tuple(
@@ -249,33 +242,34 @@ def _check_seeds(run: Run, trials: list[Any]) -> None:
 
 
 def _events(
-    run: Run, known: set[Key], notes: list[str]
+    run: Run, known: Mapping[Key, int], notes: list[str]
 ) -> tuple[dict[Key, list[dict[str, Any]]], dict[Key, dict[str, Any]]]:
     measures: dict[Key, list[dict[str, Any]]] = {}
     ends: dict[Key, dict[str, Any]] = {}
     path = run.metrics.path
     for place, event in _lines(run.metrics, notes):
-        key = (event.get("trial"), event.get("seed"))
+        key = (event["trial"], event["seed"])
         if key not in known:
             raise DamagedRun(f"{path}, line {place}: the plan has no trial {key[0]!r} with seed {key[1]!r}")
-        if not isinstance(event.get("step"), int):
-            raise DamagedRun(f"{path}, line {place}: step must be a whole number, got {event.get('step')!r}")
-        if event.get("event") == "end":
+        if event["step"] > known[key]:
+            raise DamagedRun(
+                f"{path}, line {place}: {key[0]}, seed {key[1]} was planned for {known[key]} steps, got step "
+                f"{event['step']}"
+            )
+        if event["event"] == "end":
             ends[key] = event
-        elif event.get("event") == "measure":
-            before = measures.setdefault(key, [])
-            if before and before[-1]["step"] >= event["step"]:
-                raise DamagedRun(
-                    f"{path}, line {place}: step {event['step']} of {key[0]}, seed {key[1]} comes after step "
-                    f"{before[-1]['step']}"
-                )
-            before.append(event)
-        else:
-            raise DamagedRun(f"{path}, line {place}: unknown event {event.get('event')!r}")
+            continue
+        before = measures.setdefault(key, [])
+        if before and before[-1]["step"] >= event["step"]:
+            raise DamagedRun(
+                f"{path}, line {place}: step {event['step']} of {key[0]}, seed {key[1]} comes after step "
+                f"{before[-1]['step']}"
+            )
+        before.append(event)
     return measures, ends
 
 
-def _times(run: Run, known: set[Key], notes: list[str]) -> dict[Key, dict[int, dict[str, Any]]]:
+def _times(run: Run, known: Mapping[Key, int], notes: list[str]) -> dict[Key, dict[int, dict[str, Any]]]:
     """Entries by trial and step; of steps repeated after a resume, the last entry counts.
 
     Durations are not results, so a damaged line is noted and does not prevent a report.
@@ -283,7 +277,7 @@ def _times(run: Run, known: set[Key], notes: list[str]) -> dict[Key, dict[int, d
     found: dict[Key, dict[int, dict[str, Any]]] = {}
     try:
         for place, entry in _lines(run.times, notes):
-            key = (entry.get("trial"), entry.get("seed"))
+            key = (entry["trial"], entry["seed"])
             if key not in known:
                 notes.append(f"Line {place} of times.jsonl is of a trial that was not planned, and is ignored.")
             else:

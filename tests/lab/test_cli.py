@@ -285,6 +285,16 @@ def test_a_file_with_decimal_commas_and_an_index_is_played_and_what_became_of_it
     assert about in found["streams"][0]["about"]
 
 
+def test_the_terminal_says_how_a_file_was_read_and_which_learner_lost_least(here):
+    (here / "weather.csv").write_text(weather())
+    learners = ("--method", "ogd", "--method", "samuel", "--backend", "numpy")
+    result = call("play", "--csv", "weather.csv", "--target", "rain", *learners)
+    assert result.exit_code == 0, result.output
+    assert "Words, a feature for each: sky (2)." in flat(result.stdout)
+    assert "Lowest total loss: " in flat(result.stdout)
+    assert "SAMUEL, without a learning rate, loses " in flat(result.stdout)
+
+
 def test_a_data_set_of_river_is_played_by_name(here):
     pytest.importorskip("river", reason="river is not installed")
     words = ("--rounds", "128", "--method", "saol", "--backend", "numpy", "--json")
