@@ -166,20 +166,23 @@ def choose_experts(
 def long_lived_experts(domain: Domain, dim: int) -> tuple[tuple[Base, ...], tuple[float, ...]]:
     """The experts of the default `Samuel`, and their priors: Adagrad and gradient descent that never start anew.
 
-    Priors are `(rate / reach)^(-1/2)`, where `reach` is the size of the domain: a run begins with small steps, and the
-    prior of a rate costs half as much as the list is wide.
+    Priors are `(rate / reach)^(-1/2)`, where `reach` is the size of the domain, and for descent a quarter of that: a
+    run begins with small steps, and only the logarithm of a prior enters the regret bound.
 
     >>> from samuel.online import Ball
     >>> experts, priors = long_lived_experts(Ball(1.0), dim=2)
     >>> len(experts), [round(prior, 2) for prior in priors[-2:]]
-    (12, [1.41, 1.0])
+    (13, [0.5, 0.25])
     """
+    bases = (Adagrad(), 1.0), (RelativeOGD(), 0.25)
     experts, priors = [], []
-    for base in (Adagrad(), RelativeOGD()):
+    for base, share in bases:
         rates = default_learning_rates(base, domain, dim)
+        if isinstance(base, Adagrad):
+            rates = (*rates, 4 * rates[-1])
         reach = _reach(base, domain, dim) if domain.bounded else 1.0
         experts += [replace(base, learning_rate=rate) for rate in rates]
-        priors += [(rate / reach) ** -0.5 for rate in rates]
+        priors += [share * (rate / reach) ** -0.5 for rate in rates]
     return tuple(experts), tuple(priors)
 
 
