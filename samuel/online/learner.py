@@ -305,7 +305,8 @@ class Learner:
         try:
             with np.errstate(all="ignore"):  # overflow expected: diverged experts are dropped below
                 after, info = rule.advance(state, feedback, chance, self._record is not None)
-            if not np.all(info.pop("healthy", True)):
+            healthy = info.pop("healthy", True)
+            if healthy is not True and not np.all(healthy):
                 raise NoHealthyExpert(f"in round {t} a stream has no expert left whose numbers are finite")
         except BaseException:
             if undo is not None:

@@ -67,7 +67,7 @@ ROWS: dict[str, Row] = {
     "parameter-free": Row("Õ(√Σ|g|²)", "Cutkosky 2020", "squares", given=False),
     "samuel-descent": Row("Õ(√Σ|g|²)", "the paper, Theorem 1, over scale-free descent", "squares"),
     "samuel-full-matrix": Row("Õ(√Σ|g|*²_H), √d hidden", "the paper, Corollary 1", "matrix"),
-    "samuel": Row("Õ(Σᵢ |gᵢ|₂)", "the paper, Corollary 3", "coordinates"),
+    "samuel-blocks": Row("Õ(Σᵢ |gᵢ|₂)", "the paper, Corollary 3", "coordinates"),
     "samuel-warm": Row("Õ(Σᵢ |gᵢ|₂)", "weights that start afresh, as in the paper", "coordinates", control=True),
     "saol-adagrad": Row("Õ(√|I|)", "the experts of SAMUEL, the weights of SAOL", "length", control=True),
     "hedge": Row("none: whole run only", "experts, no blocks", None, control=True),
