@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -22,7 +23,7 @@ from samuel.torch.average import BatchStatistics, swapped
 from samuel.torch.bases import Named, resolve
 from samuel.torch.engine import AVERAGE, STEP, SUM, Engine, cloned, is_stopped
 from samuel.torch.local import is_split, local_real
-from samuel.torch.muon import orthogonalise_
+from samuel.torch.muon import has_fast_bfloat16, orthogonalise_
 from samuel.torch.roles import roles, roles_of_groups
 
 KNOWN = (
@@ -298,6 +299,8 @@ class Samuel(Optimizer):
                         f"{tuple(p.shape)}; use an embedding with sparse=False, or a separate optimizer for it"
                     )
         self._engine.prepare(self.param_groups, self.state, self._role_of)
+        for bucket in self._engine.buckets:
+            has_fast_bfloat16(bucket.device.type)  # cached, since a compiled step cannot find it out
         if self._rule.average and self._statistics is None:
             self._statistics = BatchStatistics(self._model, {})
 
@@ -394,7 +397,8 @@ class Samuel(Optimizer):
                 )
         for p, role, name in zip(group["params"], found, names, strict=True):
             self._role_of[p], self._names[p] = role, name
-        group["effective_lr"] = float(self._numbers().search.rate[self._search_of(group)]) * float(group["lr"])
+        numbers = self._engine.numbers or self._rule.start(np.zeros(()))
+        group["effective_lr"] = float(numbers.search.rate[self._search_of(group)]) * float(group["lr"])
 
     def _search_of(self, group: dict[str, Any]) -> int:
         return 1 if self._base.searches == 2 and group["role"] != "matrix" else 0
