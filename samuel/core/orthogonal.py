@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from samuel.core.arrays import Array, matmul, namespace
+from samuel.core.arrays import Array, identity, matmul, namespace
 
 Coefficients = Sequence[tuple[float, float, float]]
 
@@ -61,7 +61,7 @@ def gram_orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = 
     True
     """
     x = normalised(matrices)
-    eye = namespace(x).eye(x.shape[-2], dtype=x.dtype)
+    eye = identity(x.shape[-2], x)
     gram = product(x, _transposed(x))
     total = None
     for place, (a, b, c) in enumerate(COEFFICIENTS):

@@ -15,7 +15,7 @@ import numpy as np
 
 from samuel.core.options import number, real_array
 from samuel.online.bases.ogd import OGD
-from samuel.online.learner import Learner
+from samuel.online.learner import Learner, UpdateLock
 from samuel.online.losses import LinearLoss, LogisticLoss, LossFamily, SquaredLoss
 from samuel.online.samuel import Samuel
 
@@ -150,17 +150,23 @@ class Weights:
 
 
 class Model(ABC):
-    """A linear model that learns row by row; subclasses say what is predicted."""
+    """A linear model that learns row by row; subclasses say what is predicted. Threads may share it."""
 
     def __init__(self, learner: Maker | None) -> None:
         if learner is not None and not callable(learner):
             raise ValueError(f"learner must be a class such as Samuel, or a function like it, got {learner!r}")
         self.learner = learner
         self._features = Features.none()
+        self._lock = UpdateLock()
 
-    @abstractmethod
     def learn_one(self, x: Any, y: Any) -> None:
         """Learn from one row, a dictionary of features or a sequence of numbers, and its target."""
+        with self._lock:
+            self._learn(row_of(x), y)
+
+    @abstractmethod
+    def _learn(self, row: dict[Hashable, float], y: Any) -> None:
+        """Learn from one row and its target."""
 
     @abstractmethod
     def predict_one(self, x: Any) -> Any:
@@ -201,10 +207,9 @@ class Regressor(Model):
         self._target = Moments.none()
         self._weights = self._new_weights()
 
-    def learn_one(self, x: Any, y: Any) -> None:
-        """Learn from one row, a dictionary of features or a sequence of numbers, and its target."""
+    def _learn(self, row: dict[Hashable, float], y: Any) -> None:
         value = np.asarray(real("y", y))
-        features, vector = self._features.with_row(row_of(x))
+        features, vector = self._features.with_row(row)
         target = self._target.with_numbers(value)
         self._weights.learn(self.loss or SquaredLoss(), vector, float(target.standardised(value)))
         self._features, self._target = features, target
@@ -239,11 +244,10 @@ class Classifier(Model):
         super().__init__(learner)
         self._models: dict[Hashable, Weights] = {}
 
-    def learn_one(self, x: Any, y: Hashable) -> None:
-        """Learn from one row, a dictionary of features or a sequence of numbers, and its class."""
+    def _learn(self, row: dict[Hashable, float], y: Any) -> None:
         if y is None or y != y:
             raise ValueError(f"y must be a class, got {y!r}")
-        features, vector = self._features.with_row(row_of(x))
+        features, vector = self._features.with_row(row)
         models = self._models if y in self._models else self._models | {y: self._new_weights()}
         for one in self._modelled(models):
             models[one].learn(LogisticLoss(), vector, 1.0 if one == y else -1.0)

@@ -123,6 +123,10 @@ class Engine:
         ]
         if self.buckets and self.numbers is None:
             self.numbers = cloned(self.start(groups))
+            if self.numbers.lift.device.type != "cpu":
+                # Puts the constants of the rule on the device, where a compiled step finds them.
+                zeros = self.numbers.lift.new_zeros((self.rule.groups, 3))
+                self.rule.advance(self.numbers, zeros[:, :2], zeros[:, 2], zeros[:1, :1])
         self.exchanges = list(self._shared())
         self._key = _key(trained, stopped, state)
 

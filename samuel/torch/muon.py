@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,7 +59,7 @@ def _lying(batch: Tensor) -> Tensor:
 
 def _product(device: torch.device, dtype: torch.dtype, short: int) -> Callable[[Tensor, Tensor], Tensor]:
     """The product for matrices with such a short side: of 16 bits where those are fast, summed up in 32."""
-    if dtype == torch.float32 and short >= SHORTEST and _has_fast_bfloat16(device.type):
+    if dtype == torch.float32 and short >= SHORTEST and has_fast_bfloat16(device.type):
         return _product_of_16_bits
     return torch.matmul
 
@@ -69,9 +68,17 @@ def _product_of_16_bits(a: Tensor, b: Tensor) -> Tensor:
     return torch.matmul(a.bfloat16(), b.bfloat16()).float()
 
 
-@functools.cache
-def _has_fast_bfloat16(device: str) -> bool:
-    if device == "cpu":
+def has_fast_bfloat16(device: str) -> bool:
+    """Whether products of matrices in bfloat16 are fast on a type of device."""
+    if device not in _FAST_BFLOAT16:
         has: Any = torch.cpu
-        return bool(has._is_avx512_bf16_supported() or has._is_amx_tile_supported())
-    return device == "cuda" and torch.cuda.is_bf16_supported()
+        _FAST_BFLOAT16[device] = (
+            bool(has._is_avx512_bf16_supported() or has._is_amx_tile_supported())
+            if device == "cpu"
+            else device == "cuda" and torch.cuda.is_bf16_supported()
+        )
+    return _FAST_BFLOAT16[device]
+
+
+_FAST_BFLOAT16: dict[str, bool] = {}
+"""By type of device. Not `functools.cache`, of which `torch.compile` warns."""

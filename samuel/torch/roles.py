@@ -153,7 +153,7 @@ def as_matrices(tensor: Tensor, role: Role) -> list[Tensor]:
     """
     stack = rules.stack_of(role, tensor.ndim)
     whole = tensor.permute(*stack, *role.rows, *role.columns)
-    count, rows, columns = (math.prod(tensor.shape[axis] for axis in side) for side in (stack, role.rows, role.columns))
+    count, rows, columns = (_size(tensor.shape, side) for side in (stack, role.rows, role.columns))
     whole = whole.reshape(count, rows, columns)
     if len({*role.parts}) == 1:
         return [whole.reshape(-1, role.parts[0], columns)]
@@ -169,12 +169,14 @@ def from_matrices(batches: Sequence[Tensor], role: Role, shape: Sequence[int]) -
     True
     """
     axes = (*rules.stack_of(role, len(shape)), *role.rows, *role.columns)
-    count, columns = (
-        math.prod(shape[axis] for axis in side) for side in (rules.stack_of(role, len(shape)), role.columns)
-    )
+    count, columns = (_size(shape, side) for side in (rules.stack_of(role, len(shape)), role.columns))
     whole = torch.cat([batch.reshape(count, -1, columns) for batch in batches], dim=1)
     back = [axes.index(axis) for axis in range(len(shape))]
     return whole.reshape([shape[axis] for axis in axes]).permute(back)
+
+
+def _size(shape: Sequence[int], axes: Sequence[int]) -> int:
+    return math.prod([shape[axis] for axis in axes])
 
 
 # Modules

@@ -363,7 +363,7 @@ with Run.open(sys.argv[1]).locked():
             result = call("resume", copy)
             assert result.exit_code == 3
             assert f"is being trained by another process (number {holder.pid})" in result.stderr
-            assert f"process {holder.pid} works on it" in call("list", copy.parent).stdout
+            assert f"running (process {holder.pid})" in call("list", copy.parent).stdout
             assert (copy / "metrics.jsonl").read_bytes() == before
         finally:
             holder.send_signal(signal.SIGKILL)
@@ -431,7 +431,7 @@ main()
     result = command("run", "digits", *SMALL, "--methods", "adam/cosine", "--out", "run", code=code)
     assert result.returncode == 1, result.stderr
     assert "metrics.jsonl could not be written: File too large. Nothing that was written is lost" in result.stderr
-    assert "Go on with it by: samuel resume run" in result.stderr
+    assert "Continue it with: samuel resume run" in result.stderr
     assert "Traceback" not in result.stderr
     assert whole.startswith((here / "run" / "metrics.jsonl").read_bytes())
     assert json.loads((here / "run" / "stopped.json").read_text())["reason"] == "error"
