@@ -285,7 +285,9 @@ def recovery() -> str:
     for row in load("recovery")["optimizers"]:
         failed = sum(steps is None for steps in row["each"])
         steps = f"{row['steps']:.0f}" if not failed else f"not in {failed} of {len(row['each'])} runs"
-        lines.append([row["name"].replace("samuel", "SAMUEL").replace("adam", "Adam"), f"{100 * row['accuracy']:.2f}", steps])
+        lines.append(
+            [row["name"].replace("samuel", "SAMUEL").replace("adam", "Adam"), f"{100 * row['accuracy']:.2f}", steps]
+        )
     return table(["", "accuracy, %", "steps to recover"], lines)
 
 
