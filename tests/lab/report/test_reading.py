@@ -159,7 +159,7 @@ def test_of_times_that_stand_there_twice_the_last_counts(tmp_path):
 @pytest.mark.parametrize(
     ("line", "note"),
     [
-        ("garbage", "Times from there on are left out: .*times.jsonl, line 1 is damaged: .*garbage"),
+        ("garbage", "Times from there on are ignored: .*times.jsonl, line 1 is damaged: .*garbage"),
         ('{"trial": "samuel", "seed": 0, "step": 16, "steps": 16, "train_seconds": -7}', "line 1 .* got -7"),
         ('{"trial": "samuel", "seed": 0, "step": "16", "steps": 16}', "line 1 .*: step must be a whole number"),
         ('{"trial": "sgd", "seed": 0, "step": 16, "steps": 16}', "Line 1 of times.jsonl is of a trial that was not"),
@@ -196,7 +196,7 @@ def test_why_a_session_ended_and_what_diverged_is_noted(tmp_path):
     assert recorded.notes == (
         "The last session ended early (error): disk full",
         "SAMUEL, seed 0 diverged and was stopped after step 192.",
-        "The run was resumed 2 times; what it computes does not depend on it.",
+        "The run was resumed 2 times, which does not change its results.",
     )
 
 
