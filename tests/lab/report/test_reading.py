@@ -112,7 +112,7 @@ def test_weights_that_do_not_fit_the_plan_are_damage(tmp_path):
     lines = lines_of(folder)
     lines[3] = json.dumps({**json.loads(lines[3]), "weights": [[0.5, 0.5]]})
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(DamagedRun, match="does not fit plan.json"):
+    with pytest.raises(DamagedRun, match="do not fit plan.json"):
         read(folder)
 
 
