@@ -1,12 +1,16 @@
 """Settings for all tests."""
 
+import ctypes
+import gc
 import os
+import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
-# Read when JAX is first imported, here and in the processes that tests start. Programs of tests run for milliseconds,
-# so compiling them well takes most of the time; the older code generator of XLA takes half as long.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# XLA's older code generator takes half as long, and most of the tests' time goes into compiling programs that run for
+# milliseconds. Read when JAX is first imported, here and in the processes that tests start.
 if "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 
@@ -15,3 +19,22 @@ if "fusion_emitters" not in os.environ.get("XLA_FLAGS", ""):
 settings.register_profile("samuel", derandomize=True, deadline=None)
 settings.register_profile("dice", deadline=None)
 settings.load_profile("samuel")
+
+
+ENOUGH = 2**30
+"""Bytes of memory from which a process drops its compiled programs."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs_are_dropped():
+    """JAX keeps every program that a test compiled, which adds up to gigabytes."""
+    yield
+    pages = Path("/proc/self/statm")
+    if "jax" in sys.modules and pages.exists():
+        size = int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        if size > ENOUGH:
+            sys.modules["jax"].clear_caches()
+            gc.collect()
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if trim is not None:
+                trim(0)

@@ -286,7 +286,7 @@ def _play(plan: Plan, out: Path, as_json: bool, quiet: bool) -> None:
     try:
         for table in plan.tables:
             _read(table, errors, quiet)
-        report: Report = with_progress(lambda tell: run(plan, tell), quiet)
+        report: Report = with_progress(lambda progress: run(plan, progress), quiet)
         page.save(out, page.render(report))
     except KeyboardInterrupt:
         fail("Interrupted. No report was written.", INTERRUPTED)

@@ -32,7 +32,7 @@ class Ripples(Generated):
         scale: size of gradients in the calm.
         pull: length of the constant part, relative to the gradient.
         seed: determines the stream.
-        streams: how many independent streams run side by side; None for one.
+        streams: number of independent streams side by side; None for one.
 
     >>> (gradients,) = Ripples(dim=4, calm=60, storm=20).data(58, 62)
     >>> np.linalg.norm(gradients, axis=-1).round(6)
@@ -81,7 +81,7 @@ class OneLoud(Generated):
         quiet: mean size of a small coordinate.
         chance: probability that a small coordinate is not zero.
         seed: determines the stream.
-        streams: how many independent streams run side by side; None for one.
+        streams: number of independent streams side by side; None for one.
 
     >>> (gradients,) = OneLoud(dim=3).data(0, 1000)
     >>> np.abs(gradients).max(axis=0).round(6)

@@ -19,7 +19,7 @@ from samuel_lab.report.gathering import Method, Study, notes, studies
 from samuel_lab.report.reading import Recorded, Trial
 from samuel_lab.tables import Cell, Table, number, plain
 
-TOLD = ("rounds", "unit", "shift", "windows", "transitions", "batch", "data", "model")
+COPIED = ("rounds", "unit", "shift", "windows", "transitions", "batch", "data", "model")
 """Entries of the plan that the JSON summary repeats."""
 ERRORS = 2.0
 """A difference counts as clear if it is larger than this many standard errors."""
@@ -505,10 +505,10 @@ def _study_json(study: Study) -> dict[str, Any]:
     if source := (plan.get("data") or {}).get("source"):
         plan["data"] = {**plan["data"], "source": Path(source).name}
     abouts = {method.trial: method.about for method in study.methods}
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "study": study.name,
         "title": study.title,
-        **{key: plan.get(key) for key in TOLD},
+        **{key: plan.get(key) for key in COPIED},
         "complete": study.complete,
         "runs": [_run_json(run) for run in study.runs],
         "columns": [{"key": c.key, "head": c.head, "better": "lower" if c.lower else "higher"} for c in found.columns],
@@ -523,15 +523,15 @@ def _study_json(study: Study) -> dict[str, Any]:
     search = study.search
     if search is not None and ranked:
         last, best = schedule_accuracies(search)
-        told["search"] = {
+        entry["search"] = {
             "schedules": [list(rates) for rates in search.first.schedules or ()],
             "last_accuracy": [plain(value) for value in last],
             "best_accuracy": [plain(value) for value in best],
         }
     low_high = spread(study)
     if low_high is not None:
-        told["spread"] = {"lowest": plain(low_high[0]), "highest": plain(low_high[1])}
-    return told
+        entry["spread"] = {"lowest": plain(low_high[0]), "highest": plain(low_high[1])}
+    return entry
 
 
 def _row_json(

@@ -364,7 +364,7 @@ import os, signal
 from samuel_lab.cli import main, play
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may have been started with it ignored
 run = play.run
-play.run = lambda plan, tell: run(plan, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+play.run = lambda plan, progress: run(plan, lambda *_: os.kill(os.getpid(), signal.SIGINT))
 main()
 """
     done = command("play", *QUICK, "--out", str(here / "report.html"), code=code)

@@ -1,6 +1,16 @@
+"""Learners are small and their rounds many kinds of programs: compiling them well takes longer than running them."""
+
 import sys
 
 import pytest
+
+from tests.compiling import quickly
+
+
+@pytest.fixture(autouse=True)
+def compiled_quickly():
+    with quickly():
+        yield
 
 
 @pytest.fixture
