@@ -21,6 +21,7 @@ import numpy as np
 from samuel.core import Feedback, Full, Linear, Loss, NoHealthyExpert
 from samuel.core.arrays import Array
 from samuel.core.options import real_array
+from samuel.online import losses
 from samuel.online.domains import Domain, Free
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ WANTED = {
     "loss": "update(gradient, loss=function of a point that returns its loss)",
     "full": "update(loss=function of a point that returns its loss and gradient)",
 }
-LARGEST = {8: 1e150, 4: 1e16}
-"""The largest gradients, by bytes of a number: squares of larger ones could not be added up."""
+LARGEST = {8: losses.LARGEST, 4: 1e16}
+"""The largest gradients, by bytes of a number."""
 UNKNOWN_LOSS = np.float64(np.nan)
 """The loss of a decision under linear feedback, of which only the gradient is known."""
 

@@ -6,7 +6,9 @@ the protocols of river and scikit-learn.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, Self
@@ -291,6 +293,9 @@ def default_learner(dim: int) -> Samuel:
 def row_of(x: Any) -> dict[Hashable, float]:
     """A row as numbers by name: text becomes a feature of its own, `(name, text)`, that is 1.
 
+    Warns:
+        UserWarning: for text that is a number, as `csv.DictReader` gives it.
+
     >>> row_of({"sky": "grey", "wind": 3, "rain": True}), row_of([0.5, 2])
     ({('sky', 'grey'): 1.0, 'wind': 3.0, 'rain': 1.0}, {0: 0.5, 1: 2.0})
     """
@@ -302,10 +307,21 @@ def row_of(x: Any) -> dict[Hashable, float]:
     row = {}
     for name, value in x.items():
         if isinstance(value, str):
+            _warn_of_number(name, value)
             row[name, value] = 1.0
         else:
             row[name] = real(f"feature {name!r}", float(value) if isinstance(value, bool | np.bool_) else value)
     return row
+
+
+def _warn_of_number(name: Hashable, text: str) -> None:
+    with contextlib.suppress(ValueError):
+        float(text)
+        warnings.warn(
+            f"feature {name!r} is text that is a number, and is taken as a category: each value is a feature of its "
+            "own; give float(...) for a number",
+            stacklevel=4,
+        )
 
 
 def real(name: str, value: Any) -> float:

@@ -56,6 +56,14 @@ def forecasts(model, x, y):
     return np.array(made)
 
 
+def test_numbers_that_come_as_text_are_taken_as_categories_with_a_warning():
+    model = Regressor()
+    with pytest.warns(UserWarning, match="feature 'wind' is text that is a number, and is taken as a category"):
+        model.learn_one({"wind": "3.5", "sky": "grey"}, 1.0)
+    with pytest.warns(UserWarning, match="feature 'wind' is text"):
+        model.predict_one({"wind": "4"})
+
+
 @pytest.mark.parametrize("model", [Regressor(), Classifier()], ids=["regressor", "classifier"])
 def test_threads_that_share_a_model_lose_no_row(model, hurried_threads):
     with ThreadPoolExecutor(4) as pool:
