@@ -406,8 +406,8 @@ class Learner:
 
     def _checked(self, value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
         array = self._shaped(value, shape, name)
-        largest = np.inf if name == "loss" else LARGEST[self.dtype.itemsize]
-        usable = np.isfinite(array) & (np.abs(array) <= largest)
+        largest = np.finfo(self.dtype).max if name == "loss" else LARGEST[self.dtype.itemsize]
+        usable = np.abs(array) <= largest  # False for NaN
         if not usable.all():
             place = tuple(int(i) for i in np.argwhere(~usable)[0])
             where = f" at {place[0] if len(place) == 1 else place}" if place else ""
