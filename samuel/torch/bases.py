@@ -31,6 +31,8 @@ NAMED: dict[str, dict[str, Any]] = {
     "sgd": {},
 }
 """The bases with a name and their options, which parameter groups may have for themselves."""
+MOMENTA = {"momentum_buffer", "exp_avg"}
+"""Vectors of their state that 16 bits suffice for where gradients have no more: short moving averages of those."""
 
 
 # Lists of tensors and a factor, which may be a number that a device has

@@ -20,7 +20,19 @@ from torch.optim import Optimizer
 
 from samuel.core.roles import Role
 from samuel.core.rule import Moves, Rule, RuleState
-from samuel.torch.bases import Base, Foreign, Named, Number, Slopes, Tensors, add_, foreach, scale_, step_unseen
+from samuel.torch.bases import (
+    MOMENTA,
+    Base,
+    Foreign,
+    Named,
+    Number,
+    Slopes,
+    Tensors,
+    add_,
+    foreach,
+    scale_,
+    step_unseen,
+)
 from samuel.torch.local import as_dtensor, local_real, sharding, wide_dtype
 
 if TYPE_CHECKING:
@@ -28,8 +40,12 @@ if TYPE_CHECKING:
 
 CHUNK = 2**24
 """Numbers that are worked on at once, so that what is needed in between stays small."""
-STEP, SUM, LAG, AVERAGE, ROUNDING, BASE = "step", "sum", "lag", "average", "rounding", "base:"
-"""Entries in the state of a parameter; the first has the number of its gradients."""
+STEP, SUM, LAG, AVERAGE, OFFSET, ROUNDING, BASE = "step", "sum", "lag", "average", "offset", "rounding", "base:"
+"""Entries in the state of a parameter: the number of its gradients, the sum of its directions and the lag of that, its
+average (in 16 bits, the offset of the average from the parameter), and what a parameter of 16 bits loses to rounding;
+the last begins the names of entries of a base that is a class."""
+HASH = 0x9E3779B1 - 2**32
+"""Odd multiplier of a hash (Knuth, "The art of computer programming", 6.4)."""
 Roles = dict[Tensor, Role]
 
 
@@ -48,6 +64,7 @@ class Bucket:
     sums: Tensors = field(default_factory=list)
     lags: Tensors = field(default_factory=list)
     averages: Tensors = field(default_factory=list)
+    offsets: Tensors = field(default_factory=list)
     roundings: Tensors = field(default_factory=list)
     vectors: dict[str, Tensors] = field(default_factory=dict)
     points: Tensors = field(default_factory=list)
@@ -146,9 +163,15 @@ class Engine:
         counts: dict[torch.device, Tensor] = {}
         for p in params:
             local, wide, entries = local_real(p).detach(), wide_dtype(p), state[p]
-            moving = self.state_dtype or wide
-            needed = {SUM: moving, LAG: moving, **dict.fromkeys(self.base.vectors(roles[p]), wide)}
-            needed |= {AVERAGE: moving} if self.rule.average else {}
+            narrow = local.dtype == torch.bfloat16
+            moving = self.state_dtype or (torch.bfloat16 if narrow else wide)
+            of_base = dict.fromkeys(self.base.vectors(roles[p]), wide)
+            if narrow and moving == torch.bfloat16:
+                of_base |= dict.fromkeys(MOMENTA & of_base.keys(), moving)
+            needed = {SUM: moving, LAG: moving, **of_base}
+            if self.rule.average:
+                self._fit_average(p, entries, moving)
+                needed[OFFSET if moving == torch.bfloat16 else AVERAGE] = moving
             needed |= {ROUNDING: local.dtype} if local.dtype != wide else {}
             for name, dtype in needed.items():
                 if name not in entries:
@@ -161,6 +184,27 @@ class Engine:
             entries[STEP] = entries[STEP].to(local.device)
             if ROUNDING not in needed:
                 entries.pop(ROUNDING, None)
+
+    def _fit_average(self, p: Tensor, entries: dict[str, Any], dtype: torch.dtype) -> None:
+        """Convert between an average and its offset where the dtype of a model or of the state has changed."""
+        if (OFFSET if dtype == torch.bfloat16 else AVERAGE) in entries or not entries.keys() & {AVERAGE, OFFSET}:
+            return
+        average = local_real(self.average(p, entries))
+        if entries.pop(OFFSET, None) is not None:
+            entries[AVERAGE] = _like(p, average.to(dtype))
+        else:
+            del entries[AVERAGE]
+            entries[OFFSET] = _like(p, (average - local_real(p).detach()).to(dtype))
+
+    def average(self, p: Tensor, entries: dict[str, Any]) -> Tensor:
+        """The average of a parameter, as an entry of its state has it."""
+        if OFFSET not in entries:
+            return entries[AVERAGE]
+        local = local_real(p).detach()
+        exact = local.to(wide_dtype(p)) + local_real(entries[OFFSET]).to(local.device)
+        if ROUNDING in entries:
+            exact += local_real(entries[ROUNDING]).to(local.device)
+        return _like(p, exact)
 
     def _sorted(self, place: int, group: dict[str, Any], params: Tensors, state: Any, roles: Roles) -> Iterator[Bucket]:
         """The buckets of a group, none much larger than a chunk."""
@@ -181,9 +225,9 @@ class Engine:
             for part in parts:
                 bucket = Bucket(place, search, part, [roles[p] for p in part] if whole else [], count)
                 entries = [state[p] for p in part]
-                bucket.sums, bucket.lags, bucket.averages, bucket.roundings = (
+                bucket.sums, bucket.lags, bucket.averages, bucket.offsets, bucket.roundings = (
                     [local_real(each[name]) for each in entries if name in each]
-                    for name in (SUM, LAG, AVERAGE, ROUNDING)
+                    for name in (SUM, LAG, AVERAGE, OFFSET, ROUNDING)
                 )
                 names = self.base.vectors(roles[part[0]])
                 bucket.vectors = {name: [local_real(each[name]) for each in entries] for name in names}
@@ -353,7 +397,10 @@ class Engine:
         wide = wide_dtype(bucket.params[0])
         if bucket.roundings:
             points = [p.to(wide) + r.to(wide) for p, r in zip(points, bucket.roundings, strict=True)]
-        sums, lags, averages = (_widened(x, wide) for x in (bucket.sums, bucket.lags, bucket.averages))
+        narrow = (bucket.sums, bucket.lags, bucket.averages, bucket.offsets)
+        sums, lags, averages, offsets = computed = [_widened(x, wide) for x in narrow]
+        if offsets:  # of the average from the parameters: what these move, it loses
+            foreach._foreach_add_(offsets, points)
         # The order is that of the rule: keep belongs to the parameters before the step.
         scale_(points, keep)
         add_(points, sums, slide)
@@ -369,9 +416,11 @@ class Engine:
                 add_(vectors, steps, factor * enter)
         if averages:
             _approach(averages, points, moves.pace)
-        for narrow, computed in zip((bucket.sums, bucket.lags, bucket.averages), (sums, lags, averages), strict=True):
-            if narrow and narrow[0] is not computed[0]:
-                foreach._foreach_copy_(narrow, computed)
+        if offsets:
+            foreach._foreach_sub_(offsets, points)
+            scale_(offsets, 1 - moves.pace)
+        for stored, values in zip(narrow, computed, strict=True):
+            self._store(stored, values)
         if bucket.roundings:
             for p, r, point in zip(bucket.params, bucket.roundings, points, strict=True):
                 local_real(p).copy_(point)
@@ -383,6 +432,9 @@ class Engine:
             x.to(local_real(p).device) if isinstance(x, Tensor) else x for x in (1 - moves.restart, moves.pace)
         )
         scale_([local_real(entries[SUM]), local_real(entries[LAG])], goes_on)
+        if OFFSET in entries:
+            offset = local_real(entries[OFFSET])
+            self._store([offset], [offset.to(wide_dtype(p)) * (1 - pace)])
         if AVERAGE in entries:
             _approach([local_real(entries[AVERAGE])], [local_real(p).to(local_real(entries[AVERAGE]).dtype)], pace)
 
@@ -399,7 +451,29 @@ class Engine:
         if bucket.base is not None:
             return self._directions_of_a_class(bucket, group, slopes, new)
         assert isinstance(self.base, Named)
-        return self.base.directions(Slopes(slopes, bucket.vectors, count, fresh, group, new))
+        vectors = {name: _widened(each, slopes[0].dtype) for name, each in bucket.vectors.items()}
+        found = self.base.directions(Slopes(slopes, vectors, count, fresh, group, new))
+        for name, values in vectors.items():
+            self._store(bucket.vectors[name], values)
+        return found
+
+    def _store(self, stored: Tensors, values: Tensors) -> None:
+        """Write values into vectors; with stochastic rounding into those in bfloat16, so that small updates accumulate.
+
+        The random bits are a hash of the value and the round: no generator state, and the same result on any number of
+        devices and after a resume.
+        """
+        if not stored or stored[0] is values[0]:
+            return
+        if stored[0].dtype != torch.bfloat16:
+            foreach._foreach_copy_(stored, values)
+            return
+        assert self.numbers is not None
+        salt = self.numbers.round.to(stored[0].device) * HASH
+        for target, value in zip(stored, values, strict=True):
+            bits = value.float().view(torch.int32)
+            noise = ((bits ^ salt) * HASH >> 16) & 0xFFFF
+            target.copy_((bits + noise & -0x10000).view(torch.float32))
 
     def _directions_of_a_class(
         self, bucket: Bucket, group: dict[str, Any], slopes: Tensors, new: Number = 1.0

@@ -21,7 +21,7 @@ from samuel.core.roles import Role, orthogonalisation_flops
 from samuel.core.rule import Rule, RuleState
 from samuel.torch.average import BatchStatistics, swapped
 from samuel.torch.bases import Named, resolve
-from samuel.torch.engine import AVERAGE, STEP, SUM, Engine, cloned, is_stopped
+from samuel.torch.engine import AVERAGE, OFFSET, STEP, SUM, Engine, cloned, is_stopped
 from samuel.torch.local import is_split, local_real
 from samuel.torch.muon import has_fast_bfloat16, orthogonalise_
 from samuel.torch.roles import roles, roles_of_groups
@@ -225,8 +225,9 @@ class Samuel(Optimizer):
         if not self._rule.average:
             yield
             return
-        params = [p for group in self.param_groups for p in group["params"] if AVERAGE in self.state.get(p, {})]
-        values = [self.state[p][AVERAGE] for p in params]
+        kept = ((p, self.state.get(p, {})) for group in self.param_groups for p in group["params"])
+        averaged = [(p, self._engine.average(p, entries)) for p, entries in kept if entries.keys() & {AVERAGE, OFFSET}]
+        params, values = [p for p, _ in averaged], [value for _, value in averaged]
         statistics = self._statistics.pairs() if self._statistics is not None else ([], [])
         with swapped([*params, *statistics[0]], [*values, *statistics[1]], self._model):
             self._is_averaged = True
@@ -518,7 +519,7 @@ class Samuel(Optimizer):
         if not entries:
             return
         needed = [STEP, SUM, *self._base.vectors(self._role_of[p])]
-        needed += [AVERAGE] * self._rule.average
+        needed += [AVERAGE] * (self._rule.average and OFFSET not in entries)
         for key in needed:
             if key not in entries:
                 raise ValueError(f"the state dict is not whole: the state of {name!r} has no {key!r}")

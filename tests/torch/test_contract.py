@@ -789,11 +789,40 @@ def test_parameters_of_16_bits_go_where_those_of_32_bits_go(name, dtype):
     for p in long:
         p.data.copy_(p.detach().to(dtype))
     short = [torch.nn.Parameter(p.detach().to(dtype)) for p in long]
-    optimizers = [samuel(params, **CONFIGURATIONS[name]) for params in (short, long)]
+    optimizers = [samuel(params, **CONFIGURATIONS[name], state_dtype=torch.float32) for params in (short, long)]
     feed(optimizers, range(60))
     assert {p.dtype for p in short} == {dtype}
     assert_close([p.float() for p in short], long, atol=4 * torch.finfo(dtype).eps)
     assert rates(optimizers[0]) == pytest.approx(rates(optimizers[1]), rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["adam-untold", "sgd-averaged", "muon-told"])
+def test_a_state_of_16_bits_goes_where_one_of_32_bits_goes(name, dtype):
+    long = parameters()
+    for p in long:
+        p.data.copy_(p.detach().to(dtype))
+    short = [torch.nn.Parameter(p.detach().to(dtype)) for p in long]
+    optimizers = [
+        samuel(short, **CONFIGURATIONS[name], state_dtype=torch.bfloat16),
+        samuel(long, **CONFIGURATIONS[name]),
+    ]
+    feed(optimizers, range(60))
+    assert_close([p.float() for p in short], long, atol=4 * torch.finfo(torch.bfloat16).eps)
+    assert rates(optimizers[0]) == pytest.approx(rates(optimizers[1]), rel=0.02)
+
+
+def test_a_sum_of_16_bits_is_exact_on_average():
+    """Nearest rounding would stop at 256 steps of 1; random rounding does not."""
+    params = parameters(((4000,),))
+    optimizer = samuel(params, "sgd", learning_rates=(1e-6,), state_dtype=torch.bfloat16, weight_decay=0.0, steps=10**6)
+    gradient = 1 + 0.1 * torch.randn(4000, generator=torch.Generator().manual_seed(0))
+    for _ in range(2000):
+        params[0].grad = gradient.clone()
+        optimizer.step()
+    found = optimizer.state[params[0]]["sum"].float()
+    assert found.mean() == pytest.approx(2000 * gradient.mean().item(), rel=0.005)
+    assert (found - 2000 * gradient).std() < 0.1 * 2000
 
 
 def test_a_network_of_16_bits_is_trained():
