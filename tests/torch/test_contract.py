@@ -488,9 +488,6 @@ def test_hooks_see_and_may_change_the_state_dict():
     assert seen == ["before"]
 
 
-# What it tells
-
-
 # Groups that come later
 
 
@@ -545,7 +542,7 @@ def test_a_parameter_can_be_frozen_in_mid_run_and_thawed(base):
     assert all(p.isfinite().all() for p in params)
 
 
-# What it tells
+# Diagnostics
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -676,7 +673,7 @@ def test_a_schedule_that_falls_on_top_of_told_steps_is_warned_about_once():
     params = parameters()
     optimizer = make(params, steps=60)
     schedule = lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=60)
-    with pytest.warns(UserWarning, match=r"rates fall twice: Samuel\(steps=60\)") as seen:
+    with pytest.warns(UserWarning, match=r"rates fall twice: with Samuel\(steps=60\)") as seen:
         train_scheduled(optimizer, params, schedule, 50)
     assert len(seen) == 1
 
@@ -686,7 +683,7 @@ def test_past_its_end_a_run_keeps_the_last_rate_and_warns_once():
     optimizer = make(params, steps=30, on_shift="ignore")
     train(optimizer, params, range(30))
     last, before = rates(optimizer)[0], values(params)
-    with pytest.warns(UserWarning, match="was told steps=30 and goes on: the last learning rate is kept") as seen:
+    with pytest.warns(UserWarning, match="continues beyond steps=30: the last learning rate is kept") as seen:
         train(optimizer, params, range(30, 40))
     assert len(seen) == 1
     assert rates(optimizer)[0] == pytest.approx(last, rel=0.2)
@@ -836,9 +833,6 @@ def test_a_network_of_16_bits_is_trained():
             optimizer.step()
     whole = [part.flatten(0, 1) for part in regression()]
     assert loss_of(model.float(), *whole) < 1.2 * loss_of(usual, *whole) < loss_of(network(), *whole)
-
-
-# Compiled
 
 
 # Refusing what cannot work

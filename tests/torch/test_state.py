@@ -308,15 +308,15 @@ def state_of_adam(params):
 
 SHAPES = ((7, 5), (5,), ())
 FOREIGN = {
-    "another optimizer": (state_of_adam, "made by another optimizer"),
-    "an optimizer that has not begun": (torch.optim.Adam, "made by another optimizer"),
-    "SGD as base": (lambda params: samuel(params, "sgd"), "made with base='sgd', and this is base='adam'"),
-    "RMSprop as base": (lambda params: samuel(params, torch.optim.RMSprop), "made with base='RMSprop'"),
-    "Muon as base": (lambda params: samuel(params), "made with base='muon'"),
-    "no average": (lambda params: samuel(params, "adam", average=False), "made with average=False"),
-    "other steps": (lambda params: samuel(params, "adam", steps=9, average=True), "steps=9, .* `extend`"),
-    "other rates": (lambda params: samuel(params, "adam", (0.1, 1.0)), r"made with learning_rates=\[0.1, 1.0\]"),
-    "another search": (lambda params: samuel(params, "adam", search=RateSearch(Q=3)), "made with lag=0.67 in its"),
+    "another optimizer": (state_of_adam, "is of another optimizer"),
+    "an optimizer that has not begun": (torch.optim.Adam, "is of another optimizer"),
+    "SGD as base": (lambda params: samuel(params, "sgd"), "has base='sgd', and this optimizer base='adam'"),
+    "RMSprop as base": (lambda params: samuel(params, torch.optim.RMSprop), "has base='RMSprop'"),
+    "Muon as base": (lambda params: samuel(params), "has base='muon'"),
+    "no average": (lambda params: samuel(params, "adam", average=False), "has average=False"),
+    "other steps": (lambda params: samuel(params, "adam", steps=9, average=True), "steps=9, .* extend"),
+    "other rates": (lambda params: samuel(params, "adam", (0.1, 1.0)), r"search of the state dict has learning_rates=\[0.1, 1.0\]"),
+    "another search": (lambda params: samuel(params, "adam", search=RateSearch(Q=3)), "search of the state dict has lag=0.67"),
     "other roles": (lambda params: samuel([{"params": params[:1], "role": "matrix"}, {"params": params[1:]}], "adam"),
                     "a group of role 'matrix' where this optimizer has 'table'"),
 }  # fmt: skip
