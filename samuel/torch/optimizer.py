@@ -132,6 +132,7 @@ class Samuel(Optimizer):
         self._statistics: BatchStatistics | None = None
         self._is_averaged = False
         self._calls, self._highest, self._warned = 0, 0.0, set()
+        self._checked, self._on_its_way = (EARLY, 0.0), None
         defaults = {
             "lr": lr, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "capturable": capturable,
             **self._base.options, "role": None, NUMBERS: None,
@@ -529,9 +530,8 @@ class Samuel(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         self._engine.store(self.state)
-        own = {
-            name: value for name, value in self.__dict__.items() if name not in ("_engine", "_zero_grad_profile_name")
-        }
+        left_out = ("_engine", "_on_its_way", "_zero_grad_profile_name")
+        own = {name: value for name, value in self.__dict__.items() if name not in left_out}
         own = {name: value for name, value in own.items() if "hook" not in name}
         numbers = self._engine.numbers
         return {**super().__getstate__(), **own, "_numbers_kept": numbers}
@@ -541,7 +541,7 @@ class Samuel(Optimizer):
         super().__setstate__(state)
         if "_rule" in state:
             self._engine = Engine(self._rule, self._base, self._state_dtype, orthogonalise_)
-            self._engine.numbers = numbers
+            self._engine.numbers, self._on_its_way = numbers, None
 
     # Refusing and warning
 
@@ -589,22 +589,50 @@ class Samuel(Optimizer):
         lr = max((lr for lr in lrs if not is_stopped(lr)), default=None)
         if lr is not None:
             self._highest = max(self._highest, lr)
-            if self._calls == EARLY:
-                self._warn_of_small(self._highest)
-            if self.steps is not None and lr < 0.5 * self._highest:
+            self._watch_small(lr)
+            if self.steps is not None and lr < 0.9 * self._highest:
                 self._warn_once(
                     "falling",
                     f"rates fall twice: Samuel(steps={self.steps}) lets them fall to 0, and so does the schedule of lr "
                     f"(now {lr:g}, before {self._highest:g}); leave the scheduler out, or steps",
                 )
         if self.steps is not None and self._calls > self.steps and "overrun" not in self._warned:
-            self._calls = int(self._numbers().round)  # without those that were left out
+            self._calls = self._rounds()
             if self._calls > self.steps:
                 self._warn_once(
                     "overrun",
                     f"the run was told steps={self.steps} and goes on: the last learning rate is kept; give "
                     "optimizer.extend(steps) for a longer run",
                 )
+
+    def _rounds(self) -> int:
+        """Calls of `step` without those that were skipped; a GPU's count comes a few steps later."""
+        rounds = self._numbers().round
+        if rounds.device.type != "cuda":
+            return int(rounds)
+        if self._on_its_way is None:
+            if not torch.cuda.is_current_stream_capturing():
+                event = torch.cuda.Event()
+                copy = rounds.to("cpu", non_blocking=True)
+                event.record()
+                self._on_its_way = copy, event
+        elif self._on_its_way[1].query():
+            (copy, _), self._on_its_way = self._on_its_way, None
+            return int(copy)
+        return min(self._calls, self.steps or self._calls)
+
+    def _watch_small(self, lr: float) -> None:
+        """Warn of a multiplier that stays small, unless it is on its way up to a larger one (a warm-up)."""
+        if self._calls == 1:
+            self._checked = EARLY, lr
+        at, before = self._checked
+        if self._calls != at or self._highest > SMALL_LR:
+            return
+        peaks = [group.get("max_lr", group.get("initial_lr", 0)) for group in self.param_groups]  # of schedulers
+        if lr > 1.2 * before and any(not isinstance(peak, Tensor) and peak > SMALL_LR for peak in peaks):
+            self._checked = 2 * at, lr
+        else:
+            self._warn_of_small(self._highest)
 
 
 def _as_groups(params: Any) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +191,15 @@ def test_a_label_that_comes_too_late_changes_nothing():
     before = pickle.dumps(intervals)
     intervals.update(100.0, at=3)
     assert pickle.dumps(intervals) == before
+
+
+def test_threads_that_tell_late_labels_lose_none(hurried_threads):
+    intervals = Conformal(bound=5.0)
+    for _ in range(400):
+        intervals.predict(0.0)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda at: intervals.update(1.0, at=at), range(1, 401)))
+    assert intervals.coverage().count == intervals.learners[0].round == 400
 
 
 def test_a_run_goes_on_after_pickling():

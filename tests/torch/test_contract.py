@@ -645,6 +645,24 @@ def test_a_one_cycle_that_never_comes_near_1_is_warned_about_once():
     assert len(seen) == 1
 
 
+def test_a_constant_multiplier_of_a_scheduler_that_looks_like_a_rate_is_warned_about_once():
+    params = parameters()
+    optimizer = make(params)
+    schedule = lr_scheduler.LambdaLR(optimizer, lambda step: 1e-3)
+    with pytest.warns(UserWarning, match=r"lr=0.001 multiplies the learning rate") as seen:
+        train_scheduled(optimizer, params, schedule, 60)
+    assert len(seen) == 1
+
+
+def test_a_warm_up_over_a_thousand_steps_is_not_warned_about():
+    params = parameters()
+    optimizer = make(params)
+    schedule = lr_scheduler.LinearLR(optimizer, start_factor=1e-3, total_iters=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_scheduled(optimizer, params, schedule, 120)
+
+
 @pytest.mark.parametrize("name", ["warm-up", "cosine", "one cycle", "sequential", "cyclic"])
 def test_schedules_around_1_are_not_warned_about(name):
     params = parameters()

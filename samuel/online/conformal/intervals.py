@@ -8,7 +8,7 @@ import numpy as np
 
 from samuel.online.conformal.coverage import Coverage, Tally, summary
 from samuel.online.conformal.tracking import Maker, Scale, Setup, lesson, numbers, tell
-from samuel.online.learner import Learner, Ticket, whole_number
+from samuel.online.learner import Learner, Ticket, UpdateLock, whole_number
 
 
 class Conformal:
@@ -68,6 +68,7 @@ class Conformal:
         window = whole_number("window", window, least=1)
         self.patience: int = whole_number("patience", patience, least=0)
         self.time: int = 0
+        self._lock = UpdateLock()
         self._clocks = tuple(_Clock(self.setup, self.setup.make(learner, h), h, window) for h in self.setup.ahead)
 
     @property
@@ -97,10 +98,11 @@ class Conformal:
         """
         forecast = numbers("forecast", forecast, self.shape, "([horizons], [streams])")
         ends = []
-        for clock, ahead, made in zip(self._clocks, self.setup.ahead, self._by_horizon(forecast), strict=True):
-            ends.append(clock.issue(self.time + ahead, made))
-            clock.forget(self.time - self.patience)
-        self.time += 1
+        with self._lock:
+            for clock, ahead, made in zip(self._clocks, self.setup.ahead, self._by_horizon(forecast), strict=True):
+                ends.append(clock.issue(self.time + ahead, made))
+                clock.forget(self.time - self.patience)
+            self.time += 1
         low, high = zip(*ends, strict=True)
         return self._shaped(low), self._shaped(high)
 
@@ -118,10 +120,14 @@ class Conformal:
             ValueError: for a value of the wrong shape, for a time in the future, and for a time whose value was told
                 before. Nothing has changed then.
         """
+        actual = numbers("actual", actual, self.setup.label_shape, "([streams])").reshape(-1)
+        with self._lock:
+            self._learn(actual, at)
+
+    def _learn(self, actual: np.ndarray, at: int | None) -> None:
         at = self.time if at is None else whole_number("at", at, least=0)
         if at > self.time:
             raise ValueError(f"at must be at most {self.time}, the present time (calls of predict), got {at}")
-        actual = numbers("actual", actual, self.setup.label_shape, "([streams])").reshape(-1)
         waiting = [clock for clock in self._clocks if at in clock.waiting]
         if not waiting and at >= min(self.setup.ahead) and at >= self.time - self.patience:
             raise ValueError(

@@ -10,6 +10,7 @@ from samuel.core.options import real_array
 from samuel.online.conformal.coverage import Coverage
 from samuel.online.conformal.intervals import Conformal
 from samuel.online.conformal.tracking import Maker
+from samuel.online.learner import UpdateLock
 
 
 class Score(Protocol):
@@ -73,6 +74,7 @@ class ConformalRegressor:
         self.regressor = regressor
         self.score = score
         sides = "symmetric" if score is None or score.sym else "separate"
+        self._lock = UpdateLock()
         self._scores = Conformal(coverage, learner=learner, sides=sides, bound=bound, warmup=warmup, window=window)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -103,9 +105,10 @@ class ConformalRegressor:
         if not np.isfinite(scores).all():
             row = known[np.argmin(np.isfinite(scores))]
             raise ValueError(f"scores must be finite, got {scores[~np.isfinite(scores)][0]} for row {row}")
-        for score in scores:
-            self._scores.predict(0.0)
-            self._scores.update(score)
+        with self._lock:
+            for score in scores:
+                self._scores.predict(0.0)
+                self._scores.update(score)
 
     def coverage(self) -> Coverage:
         """How often intervals contained the target so far, overall and in windows; widths are those of scores."""

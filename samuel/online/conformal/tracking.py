@@ -113,9 +113,10 @@ class Setup:
 
     def _samuel(self, domain: Domain, ahead: int, streams: int | None) -> Learner:
         # Gradients of pinball losses are at most 1 in size. With sums that start from there, newborns do not take a
-        # full step after a small gradient, as scale-free ones would: bounds fall slowly and rise fast. Newborns do not
-        # inherit weight: a block that went too far would hand it on before late labels tell.
-        base = Adagrad(delta=1.0)
+        # full step after a small gradient, as scale-free ones would: bounds fall slowly and rise fast. With late
+        # labels as many gradients are under way as steps ahead, and count from the start (McMahan and Streeter, NeurIPS
+        # 2014). Newborns do not inherit weight: a block that went too far would hand it on before late labels tell.
+        base = Adagrad(delta=float(ahead))
         options: dict[str, Any] = {"base": base, "newborns": "warm", "streams": streams}
         if self.bound is None:
             return Samuel(1, domain, learning_rates=RATES, **options)

@@ -313,7 +313,8 @@ class _Table:
                 place = places[cells.index(first)]
                 raise self.error(
                     f"{place}, column {column.name!r}: {_shown(first)} has a comma where numbers have a point; if "
-                    f"it is a decimal comma, say decimal=',', or leave the column out with drop=[{column.name!r}]"
+                    "it is a decimal comma, say decimal=','; if it separates thousands, write the numbers without; or "
+                    f"leave the column out with drop=[{column.name!r}]"
                 )
         if column.words:
             try:
@@ -340,7 +341,7 @@ class _Table:
                 else f"correct it, or leave the column out with drop=[{column.name!r}]"
             )
             if DECIMAL_COMMA.fullmatch(cell):
-                hint = "if it is a decimal comma, say decimal=','"
+                hint = "if it is a decimal comma, say decimal=','; if it separates thousands, write numbers without"
             raise self.error(f"{place}, column {column.name!r}: {_shown(cell)} is not a number; {hint}")
         if not abs(value) <= LARGEST:
             reason = "too large to compute with" if math.isfinite(value) else "not a finite number"
@@ -358,10 +359,11 @@ class _Table:
             return self._class(column, word, place)
         if word not in column.codes:
             if len(column.codes) == MOST_CATEGORIES:
+                odd = " (numbers are written like 1234.5, without signs that separate thousands, units or percent)"
                 raise self.error(
                     f"{place}, column {column.name!r}: {_shown(word)} is the {MOST_CATEGORIES + 1}st value of this "
                     f"column of words, and at most {MOST_CATEGORIES} can be told apart; leave it out with "
-                    f"drop=[{column.name!r}]"
+                    f"drop=[{column.name!r}]{odd * any(sign.isdigit() for sign in word)}"
                 )
             column.codes[word] = len(column.codes)
         return column.codes[word]
