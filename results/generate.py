@@ -271,6 +271,22 @@ def scaling() -> str:
     return table(head, lines)
 
 
+def torch_dtypes() -> str:
+    """Accuracy and memory with parameters and state in float32 and bfloat16."""
+    lines = []
+    runs = load("torch_dtypes")["runs"]
+    for kind in dict.fromkeys((run["parameters"], run["state"]) for run in runs):
+        cells: list[str] = []
+        of_kind = [run for run in runs if (run["parameters"], run["state"]) == kind]
+        for given in (True, False):
+            some = [run for run in of_kind if (run["steps"] is not None) == given]
+            losses = " and ".join(f"{run['loss']:.3f}" for run in some)
+            accuracies = " and ".join(f"{100 * run['accuracy']:.1f} %" for run in some)
+            cells += [f"{losses}; {accuracies}", f"{some[0]['copies']:.2f}"]
+        lines.append([*kind, *cells])
+    return table(["parameters", "state", "`steps=` given", "copies", "not given", "copies"], lines)
+
+
 def regret_growth(stream: str, inside: str, lengths: Sequence[int]) -> str:
     """Worst regret on intervals of a stream of Table 1, and the power with which it grows."""
     (found,) = (one for one in load("table1")["streams"] if one["stream"] == f"table1-{stream}")
@@ -346,6 +362,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rivals_speed": speeds,
     "table1_changes": lambda: regret_growth("changes", "stretch", (64, 512)),
     "scaling": scaling,
+    "torch_dtypes": torch_dtypes,
     "table1_calm": lambda: regret_growth("storms", "calm", (64, 1024)),
     "table1_sparse": lambda: regret_growth("sparse", "stretch", (128, 1024)),
     "conformal_price": lambda: conformal("price"),
