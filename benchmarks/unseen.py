@@ -49,7 +49,7 @@ from samuel.online import (
     play,
 )
 from samuel.online.streams import CsvStream, RiverStream, SideBySide
-from samuel_lab.play.arenas import STREAMS
+from samuel_lab.play.arenas import ALL, STREAMS
 from samuel_lab.play.cast import LEARNERS, Contestant, sweep
 from samuel_lab.play.measuring import Tiled
 from samuel_lab.play.plan import Plan
@@ -74,6 +74,13 @@ SINGLES = {
     "adagrad of river": Adagrad(0.1, delta=1e-8),
     "adam of river": Adam(0.1),
 }
+
+
+NOT_AS_THEY_COME = (
+    *(name for name in LEARNERS if name.startswith("samuel-") and name != "samuel-blocks"),
+    *(name for name in LEARNERS if name.endswith(("-cold", "-adagrad"))),
+)
+"""Learners with options of their own, which do not take part: these are the methods at their defaults."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +171,7 @@ def real_names(half: str) -> list[str]:
 
 def tracks(half: str, data: Path | None) -> list[Track]:
     """All streams of a half that can be played here."""
-    found = [_generated(name, half) for name in STREAMS]
+    found = [_generated(name, half) for name in ALL]
     for name in real_names(half):
         package, make = REAL[name]
         if find_spec(package) is None:
@@ -193,7 +200,8 @@ def _real(name: str, make: Callable[[], Stream], longest: int | None = LONGEST) 
 def methods() -> dict[str, Callable[..., Learner]]:
     """Everyone who is told nothing, by name."""
     singles = {name: partial(_single, base) for name, base in SINGLES.items()}
-    return singles | {name: partial(_untold, entry) for name, entry in LEARNERS.items() if not entry.tuned}
+    rivals = {name: entry for name, entry in LEARNERS.items() if not entry.tuned and name not in NOT_AS_THEY_COME}
+    return singles | {name: partial(_untold, entry) for name, entry in rivals.items()}
 
 
 def _single(base: Base, dim: int, domain: Domain, **options) -> Learner:

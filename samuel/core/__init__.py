@@ -15,7 +15,7 @@ every expert take its step, and restart the blocks that have ended.
 """
 
 from samuel.core import certificate, combine, cover, feedback, weights
-from samuel.core.cover import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, Pruned, Tile
+from samuel.core.cover import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, Lasting, Pruned, Tile
 from samuel.core.feedback import Feedback, Full, Linear, Loss
 from samuel.core.rate_search import RateSearch
 from samuel.core.rule import Rule
@@ -33,6 +33,7 @@ __all__ = [
     "Fixed",
     "Full",
     "Geometric",
+    "Lasting",
     "Judged",
     "Linear",
     "Loss",

@@ -7,7 +7,7 @@ Every formula of the package is written once and runs on NumPy arrays, on JAX ar
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import array_api_compat
@@ -93,6 +93,27 @@ def iterate(step: Callable[[Any], Any], carry: Any, times: int, done: Callable[[
         if bool(namespace(carry[0]).all(done(carry))):
             break
         carry = step(carry)
+    return carry
+
+
+def repeat(step: Callable[[Any, Any], Any], carry: Any, table: Sequence[Sequence[float]]) -> Any:
+    """`carry = step(carry, row)` for every row of a table of numbers.
+
+    A Python loop. Where JAX compiles for a CPU a `lax.scan`, which is compiled in the time of one step; on a GPU the
+    loop would copy its carry in every step.
+
+    >>> repeat(lambda carry, row: row[0] * carry + row[1], 1.0, [(2.0, 1.0), (3.0, 0.0)])
+    9.0
+    """
+    leaf = carry[0] if isinstance(carry, tuple) else carry
+    if is_traced(leaf):
+        import jax
+
+        if jax.default_backend() == "cpu":
+            rows = jax.numpy.asarray(table, dtype=leaf.dtype)
+            return jax.lax.scan(lambda carry, row: (step(carry, row), None), carry, rows)[0]
+    for row in table:
+        carry = step(carry, row)
     return carry
 
 

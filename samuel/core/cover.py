@@ -7,6 +7,7 @@ rounds completed so far, so the decision for round `t` (numbered from 0) is made
     geometric  level k: blocks of n_0 2^k rounds from the start            needs the horizon (the paper's cover)
     anytime    level k opens when t reaches n_0 2^k, level 0 at once       needs no horizon
     fixed      one level of blocks of n_0 rounds
+    lasting    a block from every n_0-th round on to the end, all in one slot, since its experts go on
     chosen     one level whose blocks start at given rounds
     all        a block from every round on: Theta(t) work, for short runs
     pruned     the same, but most of them end early, so that about 2 log2(t) run at once
@@ -69,6 +70,11 @@ class Cover(ABC):
     def limit(self) -> int | None:
         """The largest number of rounds; None for no limit."""
         return None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether blocks go on when the next one starts in their slot: its experts stay, and are given the prior."""
+        return False
 
     @property
     def rhythm(self) -> int:
@@ -235,6 +241,54 @@ class Fixed(_Levels):
 
     def block(self, slot: int, t: int) -> tuple[int, int] | None:
         return t - t % self.shortest, self.shortest
+
+
+@dataclass(frozen=True)
+class Lasting(Cover):
+    """A block from every `every`-th round on to the end of the run, at the cost of a single one.
+
+    All blocks share one slot and its experts, which go on when a block starts: that only adds the prior to their
+    weights. So any interval is one tile, and its regret bound is that of experts with a past. For base learners with
+    such a bound (`samuel.online.Base.lasting`).
+
+    Attributes:
+        every: rounds between two starts.
+        horizon: length of the run, if known.
+
+    >>> [tuple(tile) for tile in Lasting(every=4).tile(7, 80)]
+    [(None, 7, 7), (0, 8, 80)]
+    """
+
+    every: int = 8
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        _positive("every", self.every)
+        if self.horizon is not None:
+            _positive("horizon", self.horizon)
+
+    @property
+    def limit(self) -> int | None:
+        """The horizon."""
+        return self.horizon
+
+    @property
+    def lasting(self) -> bool:
+        return True
+
+    @property
+    def rhythm(self) -> int:
+        """A block starts every so many rounds."""
+        return self.every
+
+    def slots(self, rounds: int) -> int:
+        return 1
+
+    def starts(self, t: Array, slots: int) -> Array:
+        return t % beside(_lengths(self.every, 1), t) == 0
+
+    def block(self, slot: int, t: int) -> tuple[int, int] | None:
+        return t - t % self.every, _FOREVER
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from samuel.core.rate_search import RateSearch, evidence, search_for
 from samuel.core.rule import Rule, RuleState
 from samuel.jax import bases
 from samuel.jax.muon import found_roles
-from samuel.jax.vectors import Place, fit, narrowed, products, step
+from samuel.jax.vectors import Place, apart, factors, fit, narrowed, products, step
 
 
 class SamuelState(NamedTuple):
@@ -173,7 +173,12 @@ def samuel(
         where = places(params)
         dots, squares = products(jax.tree.leaves(gradient), sums, lags, where, rule.groups)
         decay = jnp.asarray([weight_decay, 0.0], jnp.float32)[None]
-        after, moves = rule.advance(state.rule, dots, squares, decay)
+
+        def advance(*of_rule: Any) -> Any:
+            after, moves = rule.advance(*of_rule)
+            return after, moves, factors(moves, search.lag)
+
+        after, moves, scalars = apart(advance, state.rule.round, state.rule, dots, squares, decay)
 
         usable = moves.gradient > 0
         heard = jax.tree.map(lambda g: jnp.where(usable, g * moves.gradient.astype(g.dtype), 0), gradient)
@@ -190,7 +195,7 @@ def samuel(
         for p, x, s, lag, d, rest, place in zip(
             leaves, wide, sums, lags, jax.tree.leaves(steps), rests, where, strict=True
         ):
-            change, s, lag = step(x, s, lag, d.astype(x.dtype), place, moves, search.lag, state.rule.round)
+            change, s, lag = step(x, s, lag, d.astype(x.dtype), scalars.at(place, x.dtype), state.rule.round)
             change, rest = fit(change, rest, p)
             for values, value in zip((changes, new_sums, new_lags, new_rests), (change, s, lag, rest), strict=True):
                 values.append(value)

@@ -13,7 +13,7 @@ theory       the paper's theorem and corollaries as numbers
 check        conformance tests for learners of your own
 """
 
-from samuel.core import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, NoHealthyExpert, Pruned
+from samuel.core import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, Lasting, NoHealthyExpert, Pruned
 from samuel.online import theory
 from samuel.online.bases.adadelta import Adadelta
 from samuel.online.bases.adagrad import Adagrad, DiscountedAdagrad
@@ -23,6 +23,7 @@ from samuel.online.bases.base import Base, Stepped
 from samuel.online.bases.ogd import OGD
 from samuel.online.bases.ons import ONS
 from samuel.online.bases.optimistic import OptimisticOGD
+from samuel.online.bases.relative_ogd import RelativeOGD
 from samuel.online.bases.rmsprop import RMSprop
 from samuel.online.bases.scale_free import ScaleFreeOGD
 from samuel.online.bases.stay import Stay
@@ -107,6 +108,7 @@ __all__ = [
     "Hedge",
     "Hindsight",
     "Interval",
+    "Lasting",
     "Learner",
     "LinearLoss",
     "LogisticLoss",
@@ -120,6 +122,7 @@ __all__ = [
     "Recorded",
     "Regressor",
     "RegretMap",
+    "RelativeOGD",
     "Rival",
     "RiverStream",
     "Rule",

@@ -14,6 +14,7 @@ gradients after a large one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -183,14 +184,16 @@ def base_bounds(trace: Trace, tile: Tile, comparison: Comparison, exp_concavity:
     if "expert_gradients" in trace.arrays:
         gradients = trace.arrays["expert_gradients"][part, tile.slot]
     else:
-        gradients = trace.needed("gradient")[part, None, :]
+        gradients = (trace.arrays["fed"] if "fed" in trace.arrays else trace.needed("gradient"))[part, None, :]
     widths, diameter = _distances(trace, tile, comparison)
     bounds = []
-    for group in rule.groups:
+    for place, group in enumerate(rule.groups):
         own = gradients if gradients.shape[1] == 1 else gradients[:, group.place]
         wide, far = (side if len(side) == 1 else side[group.place] for side in (widths, diameter))
         given = own, np.asarray(group.learning_rates), wide, far
-        if "hint" in trace.arrays:
+        if rule.cover.lasting:
+            bounds.append(group.base.later_bound(_memory(trace, tile, place), *given))
+        elif "hint" in trace.arrays:
             bounds.append(group.base.hinted_bound(given[0], trace.arrays["hint"][part, None], given[1], far))
         elif exp_concavity is None or not rule.domain.bounded:
             bounds.append(group.base.bound(*given))
@@ -202,6 +205,15 @@ def base_bounds(trace: Trace, tile: Tile, comparison: Comparison, exp_concavity:
         rates = np.concatenate([group.learning_rates for group in rule.groups])
         total = total + np.sum(trace.arrays["error"][part, tile.slot], axis=0) / rates
     return total
+
+
+def _memory(trace: Trace, tile: Tile, group: int) -> tuple[np.ndarray, ...]:
+    """What a group of experts remembered when a tile began."""
+    names = (f"memory {group} {i}" for i in itertools.count())
+    return tuple(
+        trace.arrays[name][tile.first - trace.first, tile.slot]
+        for name in itertools.takewhile(trace.arrays.__contains__, names)
+    )
 
 
 def _gains_of(trace: Trace, tile: Tile, group: Group) -> np.ndarray:

@@ -273,6 +273,34 @@ class Ball(Domain):
         self.check(dim)
         return (2 * self.radius,) * dim
 
+    @cached_property
+    def bounding_box(self) -> Box:
+        """The smallest box around the ball.
+
+        >>> Ball(2.0).bounding_box
+        Box(low=-2.0, high=2.0)
+        """
+        centers = _as_tuple(self.center)
+        low, high = (tuple(place + side for place in centers) for side in (-self.radius, self.radius))
+        return Box(low, high) if isinstance(self.center, tuple) else Box(low[0], high[0])
+
+    def inward(self, point: Array, gradient: Array) -> Array:
+        """The gradient without its part that pulls a point outside of the ball still further out.
+
+        With `x` the projection of the point `y`, and `h` this gradient, `<h, y - u> >= <g, x - u>` for all `u` of the
+        ball (Cutkosky and Orabona, COLT 2018).
+
+        >>> import numpy as np
+        >>> Ball(1.0).inward(np.array([2.0, 0.0]), np.array([-3.0, 1.0]))
+        array([0., 1.])
+        """
+        xp = namespace(point)
+        offset = self._offset(point)
+        length = length_of(offset)
+        normal = offset / xp.maximum(length, 1.0)
+        slope = (gradient * normal).sum(-1)[..., None]
+        return gradient - xp.where(length > 1.0, xp.minimum(slope, 0.0), 0.0) * normal
+
     def diameter(self, dim: int) -> float:
         self.check(dim)
         return 2 * self.radius

@@ -18,6 +18,7 @@ from samuel.core import Cover, Feedback
 from samuel.core.arrays import Array, along_slots, constant, namespace
 from samuel.online.bases.adagrad import Adagrad
 from samuel.online.bases.base import Base, Group, check_learning_rate
+from samuel.online.bases.relative_ogd import RelativeOGD
 from samuel.online.domains import Domain
 from samuel.online.learner import Rule
 
@@ -66,6 +67,10 @@ class EnsembleRule(Rule):
     def points(self, state: Any) -> Array:
         return state.points
 
+    def room(self, base: Base) -> Domain:
+        """Where a base learner's experts lie."""
+        return self.domain
+
     def start_points(self, decision: Array, slots: int) -> Array:
         """Initial points of experts: all at the decision."""
         xp = namespace(decision)
@@ -82,7 +87,7 @@ class EnsembleRule(Rule):
             own = gradients if gradients.shape[-2] == 1 or alone else gradients[..., group.place, :]
             points = state.points if alone else state.points[..., group.place, :]
             rates = constant(column, points)
-            stepped.append(group.base.step(points, memory, own, rates, self.domain))
+            stepped.append(group.base.step(points, memory, own, rates, self.room(group.base)))
         memory = tuple(step.memory for step in stepped)
         if len(stepped) == 1:
             return stepped[0].points, memory, stepped[0].error
@@ -158,6 +163,29 @@ def choose_experts(
     return tuple(replace(base, learning_rate=check_learning_rate(rate)) for rate in rates)
 
 
+def long_lived_experts(domain: Domain, dim: int) -> tuple[tuple[Base, ...], tuple[float, ...]]:
+    """The experts of the default `Samuel`, and their priors: Adagrad and gradient descent that never start anew.
+
+    Priors are `(rate / reach)^(-1/2)`, where `reach` is the size of the domain, and for descent a quarter of that: a
+    run begins with small steps, and only the logarithm of a prior enters the regret bound.
+
+    >>> from samuel.online import Ball
+    >>> experts, priors = long_lived_experts(Ball(1.0), dim=2)
+    >>> len(experts), [round(prior, 2) for prior in priors[-2:]]
+    (13, [0.5, 0.25])
+    """
+    bases = (Adagrad(), 1.0), (RelativeOGD(), 0.25)
+    experts, priors = [], []
+    for base, share in bases:
+        rates = default_learning_rates(base, domain, dim)
+        if isinstance(base, Adagrad):
+            rates = (*rates, 4 * rates[-1])
+        reach = _reach(base, domain, dim) if domain.bounded else 1.0
+        experts += [replace(base, learning_rate=rate) for rate in rates]
+        priors += [share * (rate / reach) ** -0.5 for rate in rates]
+    return tuple(experts), tuple(priors)
+
+
 def default_learning_rates(base: Base, domain: Domain, dim: int) -> tuple[float, ...]:
     """Candidates for a scale-free base: the minimax rate, and smaller ones.
 
@@ -167,8 +195,13 @@ def default_learning_rates(base: Base, domain: Domain, dim: int) -> tuple[float,
     """
     if not domain.bounded:
         return (0.001, 0.01, 0.1, 1.0, 10.0)
-    reach = max(domain.widths(dim)) if isinstance(base, Adagrad) else domain.diameter(dim)
-    return tuple(reach / math.sqrt(2) / 4.0**power for power in (5, 4, 3, 2, 1, 0))
+    largest = _reach(base, domain, dim) / (1 if isinstance(base, RelativeOGD) else math.sqrt(2))
+    return tuple(largest / 4.0**power for power in (5, 4, 3, 2, 1, 0))
+
+
+def _reach(base: Base, domain: Domain, dim: int) -> float:
+    """The size of a bounded domain for a base learner: the width of a coordinate, or the diameter."""
+    return max(domain.widths(dim)) if isinstance(base, Adagrad) else domain.diameter(dim)
 
 
 def listed(name: str, values: Any) -> tuple[Any, ...]:

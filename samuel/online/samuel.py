@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from samuel.core import Anytime, Cover, Feedback, Full, Geometric, combine
+from samuel.core import Anytime, Cover, Feedback, Full, Geometric, Lasting, Linear, combine
 from samuel.core import round as core_round
 from samuel.core import weights as mw
 from samuel.core.arrays import Array, is_traced, namespace, where_needed
@@ -17,10 +17,17 @@ from samuel.core.options import one_of, refuse_blind_sampling
 from samuel.online import ensemble
 from samuel.online.bases.adagrad import Adagrad
 from samuel.online.bases.base import Base
-from samuel.online.domains import Domain
-from samuel.online.ensemble import EnsembleRule, choose_experts, default_learning_rates, listed, positive
+from samuel.online.domains import Ball, Domain
+from samuel.online.ensemble import (
+    EnsembleRule,
+    choose_experts,
+    default_learning_rates,
+    listed,
+    long_lived_experts,
+    positive,
+)
 from samuel.online.learner import Info, Learner, Pace, check_options, check_place, whole_number
-from samuel.online.quick import quick_round
+from samuel.online.quick import LongLived, long_lived, long_lived_round, quick_round
 
 FEEDBACK = ("linear", "loss", "full")
 COMBINE = ("average", "sample", "best")
@@ -57,9 +64,27 @@ class SamuelRule(EnsembleRule):
     """Whether the gains of a sampled decision are taken against the loss of the expert drawn, not the mean."""
 
     @cached_property
+    def lifted(self) -> Ball | None:
+        """The ball whose bounding box Adagrad moves in; the decision is then the mean's projection onto the ball.
+
+        In a box Adagrad's projection is clipping, in a ball it is a search in each round.
+        """
+        ball = isinstance(self.domain, Ball) and self.cover.lasting and self.dim > 1
+        return self.domain if ball and any(isinstance(group.base, Adagrad) for group in self.groups) else None
+
+    def room(self, base: Base) -> Domain:
+        return self.lifted.bounding_box if self.lifted and isinstance(base, Adagrad) else self.domain
+
+    @cached_property
     def quick(self) -> bool:
         """Whether an ordinary round of one stream may be played by `quick_round`."""
-        return self.feedback == "linear" and self.combine == "average" and len(self.groups) == 1
+        alone = len(self.groups) == 1 and not self.cover.lasting
+        return self.feedback == "linear" and self.combine == "average" and alone
+
+    @cached_property
+    def long_lived(self) -> LongLived | None:
+        """What `long_lived_round` needs for an ordinary round of one stream; None if it cannot play it."""
+        return long_lived(self) if self.feedback == "linear" and self.combine == "average" else None
 
     @property
     def rhythm(self) -> int:
@@ -72,7 +97,7 @@ class SamuelRule(EnsembleRule):
     def rules(self, like: Array) -> core_round.Rules:
         """What its rounds follow, with the prior in the library and dtype of an array."""
         prior = namespace(like).asarray(self.prior, dtype=like.dtype)
-        return core_round.Rules(self.cover, prior, self.newborns == "inherit", self.bound)
+        return core_round.Rules(self.cover, prior, self.cover.lasting or self.newborns == "inherit", self.bound)
 
     def start(self, zero: Array, rounds: int) -> SamuelState:
         slots, batch = self.cover.slots(rounds), tuple(zero.shape[:-1])
@@ -97,13 +122,22 @@ class SamuelRule(EnsembleRule):
         record: bool,
         pace: Pace = "careful",
     ) -> tuple[SamuelState, Info]:
-        if self.quick and not record and type(state.decision) is np.ndarray and state.decision.ndim == 1:
-            after = quick_round(self, state, feedback)
+        if not record and type(state.decision) is np.ndarray and state.decision.ndim == 1:
+            after = None
+            if self.quick:
+                after = quick_round(self, state, feedback)
+                after = after if after is None else self._turned(after)
+            elif self.long_lived:
+                after = long_lived_round(self, state, feedback)
             if after is not None:
-                return self._turned(after), {"healthy": np.True_}
-        gains, excess = self._gains(state, feedback)
+                return after, {"healthy": True}
+        mean = state.decision
+        if self.lifted:
+            mean = combine.average(state.points, state.p)
+            feedback = Linear(self.lifted.inward(mean, feedback.gradient))
+        gains, excess = self._gains(mean, state, feedback)
         bound = state.weights.bound
-        rounding = feedback.rounding(state.decision)
+        rounding = feedback.rounding(mean)
         after, judged = core_round.judge(state, gains, rounding, trusting=pace != "careful")
         weights = after.weights
         points, memory, error = self.take_steps(state, feedback)
@@ -131,10 +165,14 @@ class SamuelRule(EnsembleRule):
                 info["points"] = state.points
             if isinstance(feedback, Full):
                 info["expert_gradients"] = feedback.gradients
+            if self.lifted:
+                info["fed"] = feedback.gradient
+            if self.cover.lasting:
+                info |= {f"memory {g} {i}": part for g, memory in enumerate(state.memory) for i, part in enumerate(memory)}
         return after, info
 
-    def _gains(self, state: SamuelState, feedback: Feedback) -> tuple[Array, Array | None]:
-        gains = feedback.gains(state.decision, state.points)
+    def _gains(self, mean: Array, state: SamuelState, feedback: Feedback) -> tuple[Array, Array | None]:
+        gains = feedback.gains(mean, state.points)
         if self.combine != "sample" or self.against_draw or not isinstance(feedback, Full):
             return gains, None
         # A sampled decision is judged by what its draw was worth on average; the luck of the draw is the excess.
@@ -187,7 +225,8 @@ class SamuelRule(EnsembleRule):
             return combine.sample(points, p, chance)
         if self.combine == "best":
             return combine.best(points, p)
-        return self.domain.tidy(combine.average(points, p))
+        mean = combine.average(points, p)
+        return self.lifted.project(mean) if self.lifted else self.domain.tidy(mean)
 
 
 class _Experts(NamedTuple):
@@ -208,7 +247,22 @@ class _Experts(NamedTuple):
         return state._replace(points=xp.where(finite[..., None], state.points, 0.0)), finite
 
     def reborn(self, state: SamuelState, starts: Array) -> SamuelState:
+        if self.rule.cover.lasting:
+            return self._healed(state)
         points, memory = self.rule.reborn(state, starts, self.rule._origin(state))
+        return state._replace(points=points, memory=memory)
+
+    def _healed(self, state: SamuelState) -> SamuelState:
+        """The state with the experts that had diverged at the decision, and the memory they share finite again."""
+        xp = namespace(state.points)
+        dead = ~mw.alive(state.weights)
+        if not is_traced(dead) and not dead.any():
+            return state
+        points = xp.where(dead[..., None], state.decision[..., None, None, :], state.points)
+        memory = tuple(
+            tuple(xp.where(combine.usable(old), old, new) for old, new in zip(*pair, strict=True))
+            for pair in zip(state.memory, self.rule.fresh(state.points), strict=True)
+        )
         return state._replace(points=points, memory=memory)
 
     def when(self, needed: Any, change: Callable[[Any], Any], state: Any) -> Any:
@@ -230,7 +284,7 @@ class Samuel(Learner):
             powers of 4 less; on an unbounded domain five
             powers of ten from 0.001.
         learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
-        cover: which stretches of time get experts of their own; `Anytime()` by default, or `Geometric(horizon)` if
+        cover: which intervals of time get experts of their own; `Anytime()` by default, or `Geometric(horizon)` if
             a horizon is given.
         horizon: number of rounds, if known.
         gradient_bound: `G`, a bound on the norm of gradients, if known. The scale of the gains is found out
@@ -283,6 +337,8 @@ class Samuel(Learner):
         one_of("feedback", feedback, FEEDBACK)
         one_of("combine", combine, COMBINE)
         self._newborns_chosen = newborns is not None
+        given = (base, learning_rates, learners, cover, newborns)
+        default = all(option is None for option in given) and feedback == "linear" and combine == "average"
         newborns = "inherit" if newborns is None else newborns
         one_of("newborns", newborns, NEWBORNS)
         refuse_blind_sampling(combine, feedback)
@@ -292,8 +348,14 @@ class Samuel(Learner):
             raise ValueError(
                 f"gradient_bound={gradient_bound} bounds the gains on a bounded domain only, got {domain!r}"
             )
-        experts = choose_experts(base, learning_rates, learners, domain, dim, default=Adagrad())
-        cover = _cover(cover, horizon)
+        if default:
+            experts, priors = long_lived_experts(domain, dim)
+            prior = priors if prior is None else prior
+            cover = Lasting(horizon=None if horizon is None else whole_number("horizon", horizon, least=1))
+        else:
+            experts = choose_experts(base, learning_rates, learners, domain, dim, default=Adagrad())
+            cover = _cover(cover, horizon)
+            _check_lasting(cover, experts)
         diameter = domain.diameter(dim)
         if Q is None:
             Q = mw.number_of_rates(cover.limit, dim, diameter, gradient_bound)
@@ -403,6 +465,15 @@ def _cover(cover: Cover | None, horizon: int | None) -> Cover:
     if horizon is not None and cover.limit != horizon:
         raise ValueError(f"horizon={horizon} and cover={cover} disagree: give one of them")
     return cover
+
+
+def _check_lasting(cover: Cover, experts: tuple[Base, ...]) -> None:
+    for expert in experts if cover.lasting else ():
+        if not expert.lasting:
+            raise ValueError(
+                f"{cover} never starts experts anew, which {expert!r} needs; use a cover of blocks such as Anytime(), or "
+                "base learners such as Adagrad() and RelativeOGD()"
+            )
 
 
 def _prior(prior: Sequence[float] | None, experts: int) -> tuple[float, ...]:

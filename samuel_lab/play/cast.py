@@ -260,9 +260,16 @@ LEARNERS: dict[str, Contestant] = {
         Contestant(
             "samuel",
             "SAMUEL",
-            "SAMUEL at its defaults, over Adagrad with rates that fit the domain; new experts inherit.",
+            "SAMUEL at its defaults: Adagrad and gradient descent with many rates, whose experts never start anew.",
             "samuel",
             _as_it_comes(Samuel),
+        ),
+        Contestant(
+            "samuel-blocks",
+            "SAMUEL, blocks",
+            "SAMUEL over Adagrad on blocks, with rates that fit the domain; new experts inherit.",
+            "samuel",
+            _as_it_comes(Samuel, base=Adagrad()),
         ),
         Contestant(
             "samuel-full-matrix",
@@ -298,14 +305,14 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL, cold",
             "SAMUEL whose new experts start at the domain's centre.",
             "samuel",
-            _as_it_comes(Samuel, newborns="cold"),
+            _as_it_comes(Samuel, base=Adagrad(), newborns="cold"),
         ),
         Contestant(
             "samuel-warm",
             "SAMUEL, warm",
             "SAMUEL whose new experts start at the decision, with their prior weight.",
             "samuel",
-            _as_it_comes(Samuel, newborns="warm"),
+            _as_it_comes(Samuel, base=Adagrad(), newborns="warm"),
         ),
     )
 }

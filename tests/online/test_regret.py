@@ -227,18 +227,18 @@ def test_a_long_run_is_looked_at_in_windows_and_nothing_changes(monkeypatch):
     stream = DriftingRegression(dim=2, period=50)
     whole = hindsight(stream, Ball(1.0), 500)
     monkeypatch.setattr("samuel.online.regret.WINDOW", 64)
-    asked = []
-    monkeypatch.setattr(DriftingRegression, "data", _watched(DriftingRegression.data, asked))
+    ranges = []
+    monkeypatch.setattr(DriftingRegression, "data", _watched(DriftingRegression.data, ranges))
     parts = hindsight(stream, Ball(1.0), 500, longest=128)
-    assert max(stop - start for start, stop in asked) <= 128
+    assert max(stop - start for start, stop in ranges) <= 128
     assert parts.grid.lengths == (8, 16, 32, 64, 128)
     for losses, expected in zip(parts.losses, whole.losses, strict=False):
         np.testing.assert_allclose(losses, expected, rtol=1e-7)
 
 
-def _watched(data, asked):
+def _watched(data, ranges):
     def watched(stream, start, stop):
-        asked.append((start, stop))
+        ranges.append((start, stop))
         return data(stream, start, stop)
 
     return watched

@@ -37,6 +37,7 @@ class Adagrad(Base):
     """
 
     remembers_gradients_only: ClassVar[bool] = True
+    lasting: ClassVar[bool] = True
 
     delta: float = 0.0
 
@@ -59,12 +60,18 @@ class Adagrad(Base):
         """The sum of squares before a new gradient is added."""
         return squares
 
-    def bound(
-        self, gradients: np.ndarray, learning_rates: np.ndarray, widths: np.ndarray, diameter: np.ndarray
+    def later_bound(
+        self,
+        memory: Memory,
+        gradients: np.ndarray,
+        learning_rates: np.ndarray,
+        widths: np.ndarray,
+        diameter: np.ndarray,
     ) -> np.ndarray:
-        squares = np.sum(gradients.astype(float) ** 2, axis=0)
+        before = memory[0].astype(float)
+        squares = before + np.sum(gradients.astype(float) ** 2, axis=0)
         metric = diagonal_metric(squares, self.delta)
-        grown = np.sqrt(self.delta + squares) - np.sqrt(self.delta)
+        grown = np.sqrt(self.delta + squares) - np.sqrt(self.delta + before)
         start = np.sum(widths**2 * metric, axis=-1)
         return start / (2 * learning_rates) + learning_rates * np.sum(grown, axis=-1)
 
@@ -89,6 +96,8 @@ class DiscountedAdagrad(Adagrad):
     >>> learner.predict().round(4)  # -1, then - 1 / sqrt(4 / 2 + 1)
     array([-1.5774])
     """
+
+    lasting: ClassVar[bool] = False
 
     alpha: float = 0.9
 

@@ -57,6 +57,9 @@ class Base(ABC):
     remembers_gradients_only: ClassVar[bool] = False
     """True if `memory` depends on the gradients only: experts with the same gradients then share one."""
 
+    lasting: ClassVar[bool] = False
+    """True if the regret is bounded from any round on: `later_bound`."""
+
     def __post_init__(self) -> None:
         check_learning_rate(self.learning_rate)
 
@@ -84,7 +87,28 @@ class Base(ABC):
         Returns:
             One bound per rate; infinite where none is known.
         """
+        if self.lasting:
+            return self.later_bound(self.init(gradients[0]), gradients, learning_rates, widths, diameter)
         return np.full(learning_rates.shape, math.inf)
+
+    def later_bound(
+        self,
+        memory: Memory,
+        gradients: np.ndarray,
+        learning_rates: np.ndarray,
+        widths: np.ndarray,
+        diameter: np.ndarray,
+    ) -> np.ndarray:
+        """Upper bound on the regret over gradients that came after others, for a base that is `lasting`.
+
+        Args:
+            memory: before the first of them, arrays of shape `(rates or 1, *)`.
+            gradients: as for `bound`.
+            learning_rates: as for `bound`.
+            widths: as for `bound`.
+            diameter: as for `bound`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no bound that starts later")
 
     def exp_concave_bound(
         self,

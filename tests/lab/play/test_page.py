@@ -154,7 +154,7 @@ def test_of_many_learners_the_best_of_each_family_are_drawn_at_first(seeded):
         "ogd", "ogd-sqrt", "hedge", "fixed-share", "flh", "aflh", "samuel", "samuel-full-matrix", "best fixed point",
         f"{len(many) - 8} others, lowest to highest",
     }  # fmt: skip
-    assert f"the grey band holds the other {len(many) - 8}." in drawing.caption
+    assert f"grey band: the other {len(many) - 8}." in drawing.caption
 
 
 def test_a_learner_keeps_its_colour_in_every_figure(report):
