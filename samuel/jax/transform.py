@@ -81,22 +81,19 @@ def samuel(
         base: what gives the directions: "muon" (for matrices, and Adam for the rest), "adam", "adagrad", "momentum",
             "sgd", or any optax transformation *without a learning rate*, such as `optax.scale_by_adam(b2=0.95)`.
         learning_rates: candidate learning rates. By default six decades in steps of half a decade, where people sweep
-            for that base: from 1e-6 to 1, and from 1e-5 to 10 for Adagrad and SGD without momentum. A long list costs
-            nothing.
-        steps: number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end. Without it
-            they fall as the root of time, and the averaged parameters are the ones to use. The state keeps it: `extend`
-            lets a run go on for longer.
-        weight_decay: decoupled weight decay: parameters shrink by this times their learning rate in every step. Vectors
-            (biases, factors of norms) never do.
-        average: keep the averaged parameters beside the trained ones, which costs a copy. By default where `steps` is
-            not given.
-        on_shift: what to do when the gradient leaps because the data have shifted: "restart" the search (what is known
-            about rates is kept) or "ignore" it.
-        clip: largest norm of the whole gradient; a larger one is scaled down to it. Clip here and not before: the shift
-            detector must see the norm as it was.
-        search: the numbers of the rule, a `samuel.core.RateSearch`, if not those that suit the base.
-        state_dtype: dtype of direction sum, lag and average: "float32", or "bfloat16" for half the memory. By default
-            that of each parameter, but not less than 32 bits for float16.
+            for that base: from 1e-6 to 1, and from 1e-5 to 10 for SGD and Adagrad. A long list costs nothing.
+        steps: number of steps of the whole run, if known: rates then fall linearly to 0 at its end, and no scheduler is
+            needed. Without it they fall with the root of time, and the averaged parameters are the ones to use. The
+            state stores it; `extend` changes it.
+        weight_decay: decoupled weight decay of matrices and tables; vectors (biases, factors of norms) have none.
+        average: keep averaged parameters, at the cost of one copy. By default if `steps` is not given.
+        on_shift: what to do when the gradient norm leaps because the data have shifted: "restart" the search, with what
+            was learned about rates, or "ignore" it.
+        clip: largest norm of the whole gradient. Clip here and not before: the shift detector needs the unclipped norm.
+        search: settings of the search, a `samuel.core.RateSearch`, in place of the default for the base.
+        state_dtype: dtype of the direction sum, its lag and the average: by default bfloat16 for parameters in
+            bfloat16, and otherwise float32 (float64 for parameters in float64). Give "float32" or "bfloat16", which
+            takes half the memory.
         roles: roles that are known better than names and shapes tell: a tree of "matrix", "table", "vector" or None (as
             found) like that of the parameters, or a prefix of it; or a function of a parameter's name, with dots, and
             the parameter.
