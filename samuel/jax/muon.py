@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import AxisType, PartitionSpec
 
 from samuel.core import orthogonal as core
+from samuel.core.arrays import is_traced
 from samuel.core.roles import Role
 from samuel.jax.roles import as_matrices, from_matrices
 from samuel.jax.roles import roles as find_roles
@@ -136,7 +138,7 @@ def _orthogonal(momenta: list[jax.Array], roles: list[Role]) -> list[jax.Array]:
         alike.setdefault((batch.shape[1:], batch.dtype), []).append(key)
     for ((rows, columns), _), keys in alike.items():
         stacks = [batches[key] for key in keys]
-        made = orthogonal(jnp.concatenate(stacks) if len(stacks) > 1 else stacks[0])
+        made = _shared(orthogonal)(jnp.concatenate(stacks) if len(stacks) > 1 else stacks[0])
         made = made * (core.SIZE * max(rows, columns) ** 0.5)
         at = 0
         for key, stack in zip(keys, stacks, strict=True):
@@ -146,6 +148,25 @@ def _orthogonal(momenta: list[jax.Array], roles: list[Role]) -> list[jax.Array]:
         from_matrices([batches[key] for key in batches if key[0] == place], role, m.shape) if _is_matrix(role) else m
         for place, (m, role) in enumerate(zip(momenta, roles, strict=True))
     ]
+
+
+def _shared(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """A function of a stack of matrices, with the stack divided over the devices of the mesh of `jax.set_mesh`.
+
+    Every device then works on whole matrices of its own, which reach it and return by one all-to-all each. A stack of
+    fewer matrices than devices, or without a mesh, is left to the compiler.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = tuple(name for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Auto)
+
+    def divided(stack: jax.Array) -> jax.Array:
+        if mesh.empty or len(axes) < len(mesh.axis_names) or len(stack) < mesh.size or not is_traced(stack):
+            return function(stack)
+        place = PartitionSpec(axes)
+        constrain = jax.lax.with_sharding_constraint
+        return constrain(function(constrain(stack, place)), place)
+
+    return divided
 
 
 def _is_matrix(role: Role) -> bool:
