@@ -44,15 +44,15 @@ def scale_by_muon(roles: Any | Callable[[str, Any], Any] = None) -> optax.Gradie
     Here `m'` is Nesterov's: the mean as it will be if the next gradient is like this one, free of its start at 0. The
     factor gives entries of the size of Adam's, so Adam's learning rates are usual for both.
 
-    Names and shapes say what is a matrix (`samuel.jax.roles`): the axes of a convolution or of attention's heads are
-    joined, stacks of layers are taken one by one, and so are the parts of a joined projection. Matrices of one shape
-    are worked on in one go.
+    Matrices are found by name and shape (`samuel.jax.roles`): the axes of a convolution or of attention's heads are
+    joined; stacks of layers and the parts of a joined projection are separate matrices. Matrices of one shape are
+    orthogonalised in one batch.
 
     Jordan 2024, "Muon: An optimizer for hidden layers in neural networks"; the factor is of Liu et al. 2025, "Muon is
     scalable for LLM training".
 
     Args:
-        roles: roles that are known better, as `samuel.jax.roles` takes them.
+        roles: overrides of the roles found, as `samuel.jax.roles` takes them.
 
     >>> import jax.numpy as jnp
     >>> base = scale_by_muon()
