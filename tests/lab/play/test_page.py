@@ -68,7 +68,7 @@ def test_certificates_stand_beside_the_regret_of_the_same_interval(seeded):
     table = page.certificates_table(contest)
     assert [name for name, _ in table.rows] == ["FLH", "AFLH", "SAOL", "SAMUEL", "SAMUEL, blocks"]
     samuel = contest.results[-1].worst_on(64)
-    cells = dict(table.rows)["SAMUEL"]
+    cells = dict(table.rows)["SAMUEL, blocks"]
     assert [cell.text for cell in cells[:2]] == [number(samuel.first_regret), number(samuel.certificate)]
     assert cells[0].hint == f"rounds {samuel.first} to {samuel.last}"
     assert page.certificates_table(replace(contest, results=contest.results[:1])) is None
