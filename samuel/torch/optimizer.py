@@ -64,8 +64,7 @@ class Samuel(Optimizer):
         average: keep averaged parameters, at the cost of one copy. By default if `steps` is not given.
         on_shift: what to do when the gradient norm leaps because the data have shifted: "restart" the search, with what
             was learned about rates, or "ignore" it.
-        clip: largest norm of the whole gradient. Clip here and not before `step`: the shift detector needs the
-            unclipped norm.
+        clip: largest norm of the whole gradient. Clip here and not before: the shift detector needs the unclipped norm.
         search: settings of the search, a `samuel.core.RateSearch`, in place of the default for the base.
         state_dtype: dtype of the direction sum, its lag and the average: by default bfloat16 for parameters in
             bfloat16, and otherwise float32 (float64 for parameters in float64).

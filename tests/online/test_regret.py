@@ -256,6 +256,15 @@ def test_one_huge_loss_does_not_spoil_the_regret_of_other_intervals():
             assert regret == pytest.approx(exact, rel=1e-9, abs=1e-9 if first > 3 else 1e4)
 
 
+@pytest.mark.parametrize(
+    "other", [DriftingRegression(dim=2, period=50, seed=1), Recorded(LinearLoss(), (np.ones((64, 2)),))], ids=name
+)
+def test_hindsight_of_another_stream_is_refused(other):
+    trace = play(Samuel(2, Ball(1.0)), DriftingRegression(dim=2, period=50), 64, backend="numpy")
+    with pytest.raises(ValueError, match="hindsight was taken of another stream"):
+        regret_map(trace, hindsight(other, Ball(1.0), 64))
+
+
 def test_hindsight_on_another_domain_is_refused():
     stream = DriftingRegression(dim=2, period=50)
     trace = play(Samuel(2, Ball(1.0)), stream, 64, backend="numpy")
