@@ -292,8 +292,8 @@ def _carry_out(run: Run, study: Study, quiet: bool, repair: bool = False, fresh:
             shutil.rmtree(run.folder, ignore_errors=True)
             fail(message, BAD_INPUT if bad else FAILED)
         run.stopped("error", str(error))
-        bad = bad or isinstance(error, DamagedRun | ChangedPlan)  # whose messages say what else can be done
-        fail(message if bad else f"{message}\n{again}", BAD_INPUT if bad else FAILED)
+        advised = bad or isinstance(error, DamagedRun | ChangedPlan)  # whose messages say what else can be done
+        fail(message if advised else f"{message}\n{again}", BAD_INPUT if advised else FAILED)
 
 
 def finish(runs: Sequence[Run], page: Path, as_json: bool, quiet: bool) -> None:
