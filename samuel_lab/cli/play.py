@@ -41,7 +41,7 @@ LARGEST_RADIUS = 1e6
 """Features have a deviation of about 1: larger coefficients are meaningless."""
 WIDE = 140
 """Width of tables without a terminal."""
-MISSING = {"refuse": "refuse", "skip": "skip", "past-mean": "past mean"}
+MISSING = ("refuse", "skip", "past-mean")
 
 
 def _number(text: str | float) -> float:
@@ -253,6 +253,7 @@ def _tables(
         raise typer.BadParameter(f"{reading['decimal']}: --decimal goes with --csv FILE.", param_hint="--decimal")
     if task is not None and task not in TASKS:
         raise typer.BadParameter(f"unknown task {task!r}; choose from {', '.join(TASKS)}", param_hint="--task")
+    missing = missing.replace(" ", "-")
     if missing not in MISSING:
         raise typer.BadParameter(f"unknown value {missing!r}; choose from {', '.join(MISSING)}", param_hint="--missing")
     if rounds is not None and rounds < arenas.FEWEST_TABLE_ROUNDS:
@@ -268,7 +269,7 @@ def _tables(
         "level": level,
         "columns": _split(columns) or None,
         "drop": _split(drop),
-        "missing": MISSING[missing],
+        "missing": missing.replace("-", " "),
         "rounds": rounds,
         "radius": radius,
         **reading,
@@ -326,7 +327,7 @@ def _as_options(message: str) -> str:
         return f"--{name} {value.replace(' ', '-') if name == 'missing' else value}".rstrip()
 
     message = message.replace("scale=False", "--no-scale")
-    names = "columns|decimal|drop|missing|most_features|separator|task"
+    names = "columns|decimal|drop|missing|most_features|rounds|separator|task"
     return re.sub(rf"\b(?P<name>{names})=(?:'(?P<value>[^']*)'|\['(?P<listed>[^']*)'\])?", option, message)
 
 

@@ -152,7 +152,14 @@ def table_arena(table: Table) -> Arena:
     """The arena of a table."""
     stream = opened(table)
     found = stream.rounds or 0
-    rounds = found if table.rounds is None else min(table.rounds, found)
+    rounds = found if table.rounds is None else table.rounds
+    rows = f"{found + stream.warm_up + stream.skipped} rows"
+    kept = f", of which the first {stream.warm_up} set the scale of the target" if stream.warm_up else ""
+    if rounds > found:
+        raise ValueError(
+            f"{table.source}: {rounds} rounds are asked for, and there are {found}: {rows}{kept}"
+            f"{f', {stream.skipped} lack a value' if stream.skipped else ''}. Leave rounds= out to play them all"
+        )
     if rounds < FEWEST_TABLE_ROUNDS:
         raise ValueError(
             f"{table.source}: {rounds} rounds are too few to play; at least {FEWEST_TABLE_ROUNDS} are needed, beside "
@@ -161,17 +168,17 @@ def table_arena(table: Table) -> Arena:
     logistic = stream.classes is not None
     radius = table.radius if table.radius is not None else (10.0 if logistic else 5.0)
     name = Path(table.source).name
-    skipped = f" {stream.skipped} rows with missing values were left out." if stream.skipped else ""
-    filled = sum(stream.missing.values())
-    if filled and table.missing == "past mean":
-        skipped += f" {filled} missing values were filled with the mean of the past."
+    lacking = "without a target" if table.missing == "past mean" else "with missing values"
+    absent = f" Rows {lacking}, left out: {stream.skipped}." if stream.skipped else ""
+    if stream.filled:
+        absent += f" Missing values, filled with the mean of the past: {stream.filled}."
     return Arena(
         table.name,
         f"{name}, {table.target}" if table.target else name,
         f"{'The file' if table.kind == 'csv' else 'The data set of river'} {name}: "
-        f"{_what(stream)} from {stream.dim} features, {found} rows in the order of the file. Numbers are "
+        f"{_what(stream)} from {stream.dim} features, {rows} in the order of the file{kept}. Numbers are "
         f"{'standardised by the rows before' if table.scale else 'taken as they are'}. "
-        f"{_encoded(stream)} Decisions lie in a ball of radius {radius:g}.{skipped}",
+        f"{_encoded(stream)} Decisions lie in a ball of radius {radius:g}.{absent}",
         Ball(radius),
         rounds,
         rounds // 8,

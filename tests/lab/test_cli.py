@@ -227,6 +227,13 @@ def test_a_file_is_played_row_by_row(here, task, words):
         (b"wind,rain\n1,2\n2,3,4\n3,4\n", (), "line 3 has 3 cells, and the header 2"),
         (weather().encode(), ("--drop", "snow"), "there is no column 'snow', given as --drop"),
         (weather().encode(), ("--task", "classification"), "bad.csv"),
+        (weather().encode(), ("--level", "0.9"), "level 0.9 needs --task quantile, got the task 'regression'"),
+        (
+            weather().encode(),
+            ("--rounds", "2000"),
+            "2000 rounds are asked for, and there are 290: 300 rows, of which the first 10 set the scale of the "
+            "target. Leave --rounds out to play them all",
+        ),
         (weather().encode(), ("--task", "quantile", "--level", "2"), "level must lie between 0 and 1, got 2"),
         (
             (",".join(f"c{i}" for i in range(200)) + ",rain\n" + 3 * (",".join(["1"] * 201) + "\n")).encode(),
@@ -239,8 +246,8 @@ def test_a_file_is_played_row_by_row(here, task, words):
     ],
     ids=[
         "absent", "empty", "no-target", "one-row", "text-in-a-number", "constant", "not-utf8", "missing-value",
-        "ragged", "unknown-column", "many-classes", "level", "200-columns",
-        "semicolons", "decimal-commas", "few-rows",
+        "ragged", "unknown-column", "many-classes", "level-without-quantile", "more-rounds-than-rows", "level",
+        "200-columns", "semicolons", "decimal-commas", "few-rows",
     ],
 )  # fmt: skip
 def test_a_bad_file_is_an_error_that_says_what_is_wrong(here, content, words, message):
@@ -286,13 +293,19 @@ def test_a_file_with_decimal_commas_and_an_index_is_played_and_what_became_of_it
 
 
 def test_the_terminal_says_how_a_file_was_read_and_which_learner_lost_least(here):
-    (here / "weather.csv").write_text(weather())
-    learners = ("--method", "ogd", "--method", "samuel", "--backend", "numpy")
-    result = call("play", "--csv", "weather.csv", "--target", "rain", *learners)
+    lines = weather().splitlines()
+    lines[20] = "grey,,4,3"  # filled
+    lines[30] = "grey,4,,"  # no target, so the row is left out, and its other cell with it
+    (here / "weather.csv").write_text("\n".join(lines))
+    words = ("--method", "ogd", "--method", "samuel", "--backend", "numpy", "--missing", "past mean")
+    result = call("play", "--csv", "weather.csv", "--target", "rain", *words)
     assert result.exit_code == 0, result.output
-    assert "Words, a feature for each: sky (2)." in flat(result.stdout)
-    assert "Lowest total loss: " in flat(result.stdout)
-    assert "SAMUEL, without a learning rate, loses " in flat(result.stdout)
+    said = flat(result.stdout)
+    assert "300 rows in the order of the file, of which the first 10 set the scale of the target." in said
+    assert "Rows without a target, left out: 1. Missing values, filled with the mean of the past: 1." in said
+    assert "Words, a feature for each: sky (2)." in said
+    assert "Lowest total loss: " in said
+    assert "SAMUEL, without a learning rate, loses " in said
 
 
 def test_a_data_set_of_river_is_played_by_name(here):

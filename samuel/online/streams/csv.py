@@ -47,7 +47,8 @@ class CsvStream(Encoded):
         columns: the columns to use as features; all others by default.
         drop: columns to drop.
         missing: treatment of missing values (an empty cell, NA, NaN, null, ?): "refuse" the file, "skip" the row, or
-            impute the "past mean" of the column (for words: all zeros). Rows without a target are always skipped.
+            impute the "past mean" (or "past-mean") of the column (for words: all zeros). Rows without a target are
+            always skipped.
         scale: standardise numbers by the past.
         intercept: add a feature that is always 1.
         most_features: maximum number of features.

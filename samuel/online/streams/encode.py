@@ -20,7 +20,7 @@ from samuel.online.losses import Data, LogisticLoss, LossFamily, PinballLoss, Sq
 from samuel.online.streams.base import Stream
 
 Task = Literal["regression", "classification", "quantile"]
-Missing = Literal["refuse", "skip", "past mean"]
+Missing = Literal["refuse", "skip", "past mean", "past-mean"]
 TASKS = ("regression", "classification", "quantile")
 MISSING = ("refuse", "skip", "past mean")
 Row = tuple[str, Sequence[str]]
@@ -57,9 +57,13 @@ class Options:
 
     def __post_init__(self) -> None:
         one_of("task", self.task, TASKS)
+        if self.missing == "past-mean":  # as on the command line
+            object.__setattr__(self, "missing", "past mean")
         one_of("missing", self.missing, MISSING)
         whole_number("most_features", self.most_features, least=1)
         _ = self.loss  # refuses an invalid level
+        if self.level != 0.5 and self.task != "quantile":
+            raise ValueError(f"level {self.level!r} needs task='quantile', got the task {self.task!r}")
         for name in ("columns", "drop"):
             value = getattr(self, name)
             if isinstance(value, str) or not (value is None or all(isinstance(entry, str) for entry in value)):
@@ -105,6 +109,7 @@ class Encoded(Stream):
         classes: for classification, the two values of the target: the first is -1 and the second 1.
         missing: how many values were missing, by column.
         skipped: number of rows skipped because of missing values.
+        filled: number of missing values of features that the mean of the past replaces.
         warm_up: rows before the first round, which only determine the scale of the target.
         encodings: by name of column: "number", "words" with their number, "target", or why it is dropped. An unnamed
             first column, as `DataFrame.to_csv` writes it, is an index and has the name "".
@@ -114,6 +119,7 @@ class Encoded(Stream):
     classes: tuple[str, str] | None
     missing: dict[str, int]
     skipped: int
+    filled: int
     warm_up: int
     encodings: dict[str, str]
 
@@ -134,6 +140,7 @@ class Encoded(Stream):
         self.classes = table.classes
         self.missing = {column.name: column.missing for column in (*table.features, table.target) if column.missing}
         self.skipped = table.skipped
+        self.filled = table.filled
         self.warm_up = table.warm_up
         self.encodings = {name: table.encoding(name) for name in header}
         self.rounds: int | None = table.rows - table.warm_up
@@ -186,7 +193,7 @@ class _Table:
         self._choose(list(header), target)
         self.scaled_target = options.scale and options.task != "classification"
         self.width = len(self.features) + (3 if self.scaled_target else 1)
-        self.rows = self.skipped = self.warm_up = 0
+        self.rows = self.skipped = self.filled = self.warm_up = 0
         self.first_missing: str | None = None
         self.class_names: list[str] = []
         self.classes: tuple[str, str] | None = None
@@ -291,6 +298,7 @@ class _Table:
             # Without a target there is no loss, so the row is skipped whatever the option.
             keep = ~(absent if self.options.missing == "skip" else absent[:, -1:]).any(axis=1)
             self.skipped += int((~keep).sum())
+            self.filled += int(absent[keep].sum())
             numbers = numbers[keep]
         if not len(numbers):
             return
@@ -415,13 +423,18 @@ class _Table:
 
     def _check_all(self, read: int) -> None:
         """Checks after the last row."""
-        missing = sum(column.missing for column in (*self.features, self.target))
+        missing = [column for column in (*self.features, self.target) if column.missing]
         if missing and self.options.missing == "refuse":
-            raise self.error(
-                f"{self.first_missing}: there is no value, and so in {missing:,} cells in all "
-                f"({', '.join(f'{c.name!r}: {c.missing:,}' for c in (*self.features, self.target) if c.missing)}). "
+            ways = (
                 "Leave such rows out with missing='skip', put the mean of the rows before in their place with "
                 "missing='past mean', or leave columns out with drop="
+            )
+            if self.target in missing:
+                without = "rows without a target have no loss, and are left out"
+                ways = f"{ways}; {without} in any case" if len(missing) > 1 else f"Say missing='skip': {without}"
+            raise self.error(
+                f"{self.first_missing}: there is no value, and so in {sum(c.missing for c in missing):,} cells in all "
+                f"({', '.join(f'{column.name!r}: {column.missing:,}' for column in missing)}). {ways}"
             )
         if self.rows < 2:
             kept = f", of which {self.rows} can be used" if self.rows < read else ""

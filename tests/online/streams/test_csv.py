@@ -213,21 +213,30 @@ class TestMissing:
         assert "3 cells in all ('a': 1, 'w': 1, 'y': 1)" in message
         assert "missing='skip'" in message
         assert "missing='past mean'" in message
+        assert "without a target have no loss, and are left out in any case" in message
+
+    def test_of_a_target_alone_only_skipping_is_offered(self, written):
+        with pytest.raises(ValueError, match="line 3, column 'y': there is no value.* Say missing='skip'") as caught:
+            CsvStream(written("a,y", "1,2", "3,", "4,5"), "y")
+        assert "past mean" not in str(caught.value)
+        assert "drop=" not in str(caught.value)
 
     def test_their_rows_can_be_skipped(self, written):
         stream = CsvStream(written(*self.LINES), "y", missing="skip", scale=False)
         np.testing.assert_array_equal(everything(stream)[1], [1, 3])
         assert stream.skipped == 3
+        assert stream.filled == 0
         assert stream.missing == {"a": 1, "w": 1, "y": 1}
 
     def test_the_mean_of_the_past_can_take_their_place_but_not_of_a_target(self, written):
         path = written(*self.LINES)
-        stream = CsvStream(path, "y", missing="past mean", scale=False, intercept=False)
+        stream = CsvStream(path, "y", missing="past-mean", scale=False, intercept=False)
         features, target = everything(stream)
         assert stream.names == ("a", "w=u", "w=v")
         np.testing.assert_array_equal(features, [[1, 1, 0], [1, 0, 1], [3, 0, 0], [7, 0, 1]])
         np.testing.assert_array_equal(target, [1, 2, 4, 3])
         assert stream.skipped == 1
+        assert stream.filled == 2
 
     def test_standardised_they_are_zero(self, written):
         stream = CsvStream(written("a,y", "1,0", "3,1", "?,0", "5,1"), "y", "classification", missing="past mean")
@@ -288,6 +297,7 @@ class TestBadFiles:
             (("a,b,y", *NUMBERS), {"columns": ["y"]}, "'y' is the target, so it cannot be given as columns="),
             (("a,b,y", *NUMBERS), {"drop": "b"}, "drop must be a list of column names, got 'b'"),
             (("a,b,y", *NUMBERS), {"task": "ranking"}, "task must be one of .*, got 'ranking'"),
+            (("a,b,y", *NUMBERS), {"level": 0.9}, "level 0.9 needs task='quantile', got the task 'regression'"),
             (("a,b,y", *NUMBERS), {"missing": "guess"}, "missing must be one of .*, got 'guess'"),
             (("a,b,y", *NUMBERS), {"task": "quantile", "level": 2.0}, "level must lie between 0 and 1, got 2.0"),
             (("a,b,y", *NUMBERS), {"most_features": 0}, "most_features must be a whole number of at least 1, got 0"),
