@@ -82,7 +82,9 @@ class RivalRule(EnsembleRule):
     def rescaled(self, weights: Weights, factor: Array) -> Weights:
         """The weights after a change of the unit of gains, for weights that depend on sums of gains.
 
-        `factor` is the old unit over the new one, 1 in most rounds; `(..., 1, 1)`.
+        `factor` is the old unit over the new one, 1 in most rounds; `(..., 1, 1)`. Unchanged by default: in products
+        of `1 + rate * gain` (SAOL, CBCE) and shares mixed with those of newcomers (FLH) a gain counts in the unit of
+        its round.
         """
         return weights
 

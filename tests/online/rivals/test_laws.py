@@ -96,6 +96,39 @@ def test_what_was_learned_on_a_tiny_scale_does_not_stand_against_what_comes_afte
     assert play(WEIGHING[name](2, Simplex()), losses, backend="numpy", record="losses").losses.sum() < 60
 
 
+@pytest.mark.parametrize("name", ["Hedge", "Ader"])
+def test_one_late_large_gradient_gives_the_decisions_of_a_bound_that_was_large_from_the_start(name):
+    gradients = np.random.default_rng(0).normal([0.4, -0.2], size=(120, 2))
+    gradients[60] *= 1000
+    learner = ALL[name](2, Ball(1.0))
+    found = play(learner, gradients, backend="numpy", record="decisions").decisions
+    unit = float(learner._state.bound)  # the largest gain
+    known = ALL[name](2, Ball(1.0), gradient_bound=unit / Ball(1.0).diameter(2))
+    expected = play(known, gradients, backend="numpy", record="decisions").decisions
+    assert np.abs(found - expected)[:61].max() > 0.1
+    np.testing.assert_allclose(found[61:], expected[61:], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["Hedge", "FixedShare", "Ader", "Sword", "SACS"])
+def test_gains_that_were_summed_in_an_old_unit_count_in_the_new_one(name):
+    # Not SAOL and CBCE, whose weights are products of `1 + rate * gain`, and FLH and AFLH, where newcomers' shares are
+    # mixed in: gains count in the unit of their round until the block ends.
+    options = {"share": 0.0} if name == "FixedShare" else {}
+    rule = ALL[name](2, Ball(1.0), **options).rule
+    like = np.zeros((1, max(3, len(rule.experts))))
+    gains = np.random.default_rng(0).uniform(-1, 1, size=(20, *like.shape))
+
+    def shares(gains, factor):
+        weights = rule.born(like, 0)
+        for t, of_round in enumerate(gains, 1):
+            weights = rule.judge(weights, of_round, like == 0, t)
+        weight = rule.weigh(rule.rescaled(weights, np.full((1, 1), factor)), like == 0, len(gains))
+        return weight / weight.sum()
+
+    np.testing.assert_allclose(shares(gains, 0.25), shares(0.25 * gains, 1.0), rtol=1e-9)
+    assert np.abs(shares(gains, 0.25) - shares(gains, 1.0)).max() > 1e-3
+
+
 @pytest.mark.parametrize("name", WEIGHING)
 def test_a_certificate_needs_the_gains_on_record(name):
     trace = play(WEIGHING[name](2, Ball(1.0)), np.ones((20, 2)), backend="numpy", record="decisions")
