@@ -20,6 +20,7 @@ from samuel.online.bases.ogd import OGD
 from samuel.online.learner import Learner, UpdateLock
 from samuel.online.losses import LinearLoss, LogisticLoss, LossFamily, SquaredLoss
 from samuel.online.samuel import Samuel
+from samuel.online.streams.encode import DECIMAL_COMMA
 
 Maker = Callable[[int], Learner]
 """Makes the learner of so many weights, anywhere in space, as the classes of most learners do."""
@@ -30,6 +31,8 @@ RATES = tuple(0.5**power for power in range(10))
 """SAMUEL's learning rates: up to one that is stable for squared losses of vectors of norm 1."""
 FARTHEST = 5.0
 """A feature in standard units is at most so far from 0: rare ones are measured by their range."""
+MANY_WORDS = 50
+"""Values of a feature of text at which it looks like an identifier."""
 
 
 class Moments(NamedTuple):
@@ -159,12 +162,16 @@ class Model(ABC):
             raise ValueError(f"learner must be a class such as Samuel, or a function like it, got {learner!r}")
         self.learner = learner
         self._features = Features.none()
+        self._named: bool | None = None
         self._lock = UpdateLock()
 
     def learn_one(self, x: Any, y: Any) -> None:
         """Learn from one row, a dictionary of features or a sequence of numbers, and its target."""
         with self._lock:
-            self._learn(row_of(x), y)
+            row = self._row(x)
+            self._warn_of_many_words(x, row)
+            self._learn(row, y)
+            self._named = isinstance(x, Mapping)
 
     @abstractmethod
     def _learn(self, row: dict[Hashable, float], y: Any) -> None:
@@ -173,6 +180,27 @@ class Model(ABC):
     @abstractmethod
     def predict_one(self, x: Any) -> Any:
         """Predict the target of one row. Nothing is learnt."""
+
+    def _row(self, x: Any) -> dict[Hashable, float]:
+        """A row as numbers by name; ValueError if rows came as something else so far."""
+        row, named = row_of(x), isinstance(x, Mapping)
+        if self._named not in (None, named):
+            kinds = "a row of numbers", "a dictionary of features"
+            raise ValueError(f"x must be {kinds[not named]}, as in the rows before, got {kinds[named]}: {x!r}")
+        return row
+
+    def _warn_of_many_words(self, x: Any, row: dict[Hashable, float]) -> None:
+        names = self._features.names
+        for new in (name for name in row if name not in names):
+            if not (isinstance(new, tuple) and isinstance(x, Mapping) and isinstance(x.get(new[0]), str)):
+                continue
+            words = sum(isinstance(known, tuple) and known[0] == new[0] for known in names) + 1
+            if words == MANY_WORDS:
+                warnings.warn(
+                    f"feature {new[0]!r} has {words} values, the last one {new[1]!r}, and each is a feature of its "
+                    "own, which costs time and memory without an end; leave identifiers, dates and free text out",
+                    stacklevel=3,
+                )
 
     def _new_weights(self) -> Weights:
         return Weights(self.learner or default_learner)
@@ -218,7 +246,7 @@ class Regressor(Model):
 
     def predict_one(self, x: Any) -> float:
         """The prediction for one row; 0 before the first target. Nothing is learnt."""
-        _, vector = self._features.with_row(row_of(x))
+        _, vector = self._features.with_row(self._row(x))
         return float(self._target.mean + self._target.spread * self._weights.margin(vector))
 
 
@@ -257,7 +285,7 @@ class Classifier(Model):
 
     def predict_proba_one(self, x: Any) -> dict[Hashable, float]:
         """The probability of every class seen so far; empty before the first."""
-        row = row_of(x)
+        row = self._row(x)
         if len(self._models) < 2:
             return dict.fromkeys(self._models, 1.0)
         _, vector = self._features.with_row(row)
@@ -294,7 +322,7 @@ def row_of(x: Any) -> dict[Hashable, float]:
     """A row as numbers by name: text becomes a feature of its own, `(name, text)`, that is 1.
 
     Warns:
-        UserWarning: for text that is a number, as `csv.DictReader` gives it.
+        UserWarning: for text that is a number, as `csv.DictReader` gives it, with a decimal comma or not.
 
     >>> row_of({"sky": "grey", "wind": 3, "rain": True}), row_of([0.5, 2])
     ({('sky', 'grey'): 1.0, 'wind': 3.0, 'rain': 1.0}, {0: 0.5, 1: 2.0})
@@ -315,12 +343,14 @@ def row_of(x: Any) -> dict[Hashable, float]:
 
 
 def _warn_of_number(name: Hashable, text: str) -> None:
+    comma = DECIMAL_COMMA.fullmatch(text) is not None
     with contextlib.suppress(ValueError):
-        float(text)
+        float(text.replace(",", ".") if comma else text)
+        kind, way = ("a number with a comma", 'float(text.replace(",", "."))') if comma else ("a number", "float(...)")
         warnings.warn(
-            f"feature {name!r} is text that is a number, and is taken as a category: each value is a feature of its "
-            "own; give float(...) for a number",
-            stacklevel=4,
+            f"feature {name!r} is text that is {kind}, and is taken as a category: each value is a feature of its "
+            f"own; give {way} for a number",
+            stacklevel=5,
         )
 
 

@@ -64,6 +64,36 @@ def test_numbers_that_come_as_text_are_taken_as_categories_with_a_warning():
         model.predict_one({"wind": "4"})
 
 
+def test_numbers_with_a_decimal_comma_are_taken_as_categories_with_a_warning():
+    with pytest.warns(UserWarning, match=r"'wind' is text that is a number with a comma.*text.replace") as caught:
+        Classifier().learn_one({"wind": "3,5", "sky": "grey, wet"}, "rain")
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_a_feature_with_many_words_is_named_once():
+    model = Regressor()
+    for number in range(49):
+        model.learn_one({"customer": f"c{number}", "sky": "grey", "wind": 1.0}, 1.0)
+    with pytest.warns(UserWarning, match="feature 'customer' has 50 values, the last one 'c49'") as caught:
+        model.learn_one({"customer": "c49", "sky": "grey"}, 1.0)
+    assert caught[0].filename == __file__
+    for number in range(50, 120):
+        model.learn_one({"customer": f"c{number}", "sky": "grey"}, 1.0)
+
+
+@pytest.mark.parametrize("kind", [Regressor, Classifier])
+@pytest.mark.parametrize(("first", "then"), [({"a": 1.0}, [1.0]), ([1.0], {"a": 1.0})])
+def test_dictionaries_and_rows_without_names_are_not_mixed(kind, first, then):
+    model = kind()
+    model.predict_one(then)
+    model.learn_one(first, 1.0)
+    for call in (lambda: model.learn_one(then, 1.0), lambda: model.predict_one(then)):
+        with pytest.raises(ValueError, match=r"x must be a .*, as in the rows before, got a"):
+            call()
+    model.learn_one(first, 1.0)
+
+
 @pytest.mark.parametrize("model", [Regressor(), Classifier()], ids=["regressor", "classifier"])
 def test_threads_that_share_a_model_lose_no_row(model, hurried_threads):
     with ThreadPoolExecutor(4) as pool:
