@@ -1,5 +1,7 @@
 """The learners that the common suite runs: a base learner added to the package gets a row here."""
 
+import numpy as np
+
 from samuel.online import (
     AFLH,
     CBCE,
@@ -25,6 +27,7 @@ from samuel.online import (
     Hedge,
     OptimisticOGD,
     ParameterFree,
+    RelativeOGD,
     RMSprop,
     Samuel,
     ScaleFreeOGD,
@@ -38,6 +41,7 @@ BASES = {
     "OGD": OGD(0.3),
     "OGD sqrt": OGD(0.5, schedule="sqrt"),
     "OGD inverse": OGD(0.5, schedule="inverse"),
+    "RelativeOGD": RelativeOGD(0.3),
     "ScaleFreeOGD": ScaleFreeOGD(0.7),
     "Adagrad": Adagrad(0.7),
     "Adagrad delta": Adagrad(0.7, delta=0.1),
@@ -56,16 +60,10 @@ BASES = {
 BOUNDED = {"ball": Ball(1.0), "box": Box(-1.0, (0.5, 1.0, 2.0)), "simplex": Simplex()}
 """Every kind of bounded domain, in three dimensions."""
 
-WITH_BOUND = (
-    "OGD",
-    "OGD sqrt",
-    "ScaleFreeOGD",
-    "Adagrad",
-    "Adagrad delta",
-    "AdagradFull",
-    "AdagradFull delta",
-    "ONS",
-    "OptimisticOGD",
+WITH_BOUND = tuple(
+    name
+    for name, base in BASES.items()
+    if np.isfinite(base.bound(np.ones((5, 1, 3)), np.ones(1), np.ones((1, 3)), np.ones(1))).all()
 )
 """Base learners whose regret is bounded."""
 

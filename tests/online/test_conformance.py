@@ -3,9 +3,23 @@
 import numpy as np
 import pytest
 
-from samuel.online import Ball, Base, Single, Stepped, check
+from samuel import online
+from samuel.online import Ball, Base, Learner, Rival, Single, Stepped, check
 from samuel.online.checks import ContractBroken
-from tests.online.catalogue import LEARNERS
+from tests.online.catalogue import BASES, LEARNERS, RIVALS
+
+
+def exported(kind):
+    """The names of the classes of one kind that `samuel.online` exports, without that class itself."""
+    things = {name: getattr(online, name) for name in online.__all__}
+    return {name for name, one in things.items() if isinstance(one, type) and issubclass(one, kind) and one is not kind}
+
+
+def test_every_base_and_every_rival_has_a_row_in_the_catalogue():
+    assert exported(Base) == {type(base).__name__ for base in BASES.values()}
+    rivals = {type(make()).__name__ for make in RIVALS.values()}
+    assert exported(Learner) - {"Rival", "Samuel", "Single"} == rivals
+    assert exported(Rival) < rivals
 
 
 @pytest.mark.parametrize("name", LEARNERS)
