@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,14 @@ FAMILIES: dict[Family, str] = {
 """Families of learners, and their names on the page."""
 
 
+class Style(NamedTuple):
+    """Colour, dashes and width of a line."""
+
+    color: str
+    dash: str = "solid"
+    width: int = 2
+
+
 @dataclass(frozen=True)
 class Contestant:
     """A learner that can take part: its name and constructor.
@@ -66,6 +74,7 @@ class Contestant:
         label: in tables and figures.
         about: description in one sentence.
         family: a key of `FAMILIES`.
+        style: of its lines; learners of different families have different colours.
         make: `make(dim, domain, rate, **options)` makes a fresh learner; learners without a rate ignore it.
         base: for learners that need a rate, the base learner with that rate.
         rates: the rates tried; the best in hindsight plays.
@@ -75,6 +84,7 @@ class Contestant:
     label: str
     about: str
     family: Family
+    style: Style
     make: Callable[..., Learner]
     base: Base | None = None
     rates: tuple[float, ...] = ()
@@ -90,11 +100,11 @@ class Contestant:
         return self.rates[len(self.rates) // 2] if self.rates else None
 
 
-def _tuned(name: str, label: str, about: str, base: Base, rates: tuple[float, ...] = RATES) -> Contestant:
+def _tuned(name: str, label: str, about: str, style: Style, base: Base, rates: tuple[float, ...] = RATES) -> Contestant:
     def make(dim: int, domain: Domain, rate: float, **options: Any) -> Learner:
         return Single(replace(base, learning_rate=rate), dim, domain, **options)
 
-    return Contestant(name, label, about, "single", make, base, rates)
+    return Contestant(name, label, about, "single", style, make, base, rates)
 
 
 def _as_it_comes(kind: Callable[..., Learner], **settings: Any) -> Callable[..., Learner]:
@@ -123,13 +133,20 @@ _FAVOUR_SMALL = tuple(rate**-0.5 for rate in RATES)
 LEARNERS: dict[str, Contestant] = {
     contestant.name: contestant
     for contestant in (
-        _tuned("ogd", "OGD", "Gradient descent with a constant rate.", OGD()),
-        _tuned("ogd-sqrt", "OGD, rate/√t", "Gradient descent with rates that fall as 1/√t.", OGD(schedule="sqrt")),
+        _tuned("ogd", "OGD", "Gradient descent with a constant rate.", Style("#0072b2"), OGD()),
+        _tuned(
+            "ogd-sqrt",
+            "OGD, rate/√t",
+            "Gradient descent with rates that fall as 1/√t.",
+            Style("#0072b2", "dash"),
+            OGD(schedule="sqrt"),
+        ),
         Contestant(
             "ogd-inverse",
             "OGD, 1/t",
             "Gradient descent with the rates 1/t of the paper's example.",
             "single",
+            Style("#56b4e9", "dash"),
             _ogd_inverse,
         ),
         Contestant(
@@ -138,18 +155,36 @@ LEARNERS: dict[str, Contestant] = {
             "Gradient descent with steps over the root of all squared gradients so far, and the rate that fits the "
             "domain: what the rivals run on every block.",
             "single",
+            Style("#0072b2", "dot"),
             _scale_free,
         ),
-        _tuned("adagrad", "Adagrad", "Adagrad with one rate for the whole run.", Adagrad()),
-        _tuned("adagrad-full", "Adagrad, matrix", "Adagrad with the full matrix.", AdagradFull()),
-        _tuned("adam", "Adam", "Adam with one rate for the whole run.", Adam(), SMALL_RATES),
-        _tuned("rmsprop", "RMSprop", "RMSprop with one rate for the whole run.", RMSprop(), SMALL_RATES),
-        _tuned("adadelta", "Adadelta", "Adadelta with a factor on its steps.", Adadelta(), LARGE_RATES),
+        _tuned("adagrad", "Adagrad", "Adagrad with one rate for the whole run.", Style("#009e73"), Adagrad()),
+        _tuned(
+            "adagrad-full", "Adagrad, matrix", "Adagrad with the full matrix.", Style("#009e73", "dash"), AdagradFull()
+        ),
+        _tuned("adam", "Adam", "Adam with one rate for the whole run.", Style("#56b4e9"), Adam(), SMALL_RATES),
+        _tuned(
+            "rmsprop",
+            "RMSprop",
+            "RMSprop with one rate for the whole run.",
+            Style("#56b4e9", "dot"),
+            RMSprop(),
+            SMALL_RATES,
+        ),
+        _tuned(
+            "adadelta",
+            "Adadelta",
+            "Adadelta with a factor on its steps.",
+            Style("#009e73", "dot"),
+            Adadelta(),
+            LARGE_RATES,
+        ),
         Contestant(
             "hedge",
             "Hedge",
             "Hedge over Adagrad with six rates (over the corners of a simplex): good over the whole run only.",
             "experts",
+            Style("#7a6fbe"),
             _as_it_comes(Hedge),
         ),
         Contestant(
@@ -157,6 +192,7 @@ LEARNERS: dict[str, Contestant] = {
             "Fixed share",
             "Hedge that redistributes a share of the weight to all experts in every round.",
             "experts",
+            Style("#7a6fbe", "dash"),
             _as_it_comes(FixedShare),
         ),
         Contestant(
@@ -164,6 +200,7 @@ LEARNERS: dict[str, Contestant] = {
             "Fixed share, past",
             "Fixed share that redistributes by the experts' past weights.",
             "experts",
+            Style("#7a6fbe", "dot"),
             _as_it_comes(FixedShare, past=True),
         ),
         Contestant(
@@ -171,6 +208,7 @@ LEARNERS: dict[str, Contestant] = {
             "Ader",
             "Gradient descent with many step sizes, weighed by Hedge, against any sequence of points.",
             "experts",
+            Style("#7a6fbe", "longdash"),
             _as_it_comes(Ader),
         ),
         Contestant(
@@ -178,6 +216,7 @@ LEARNERS: dict[str, Contestant] = {
             "Sword",
             "Optimistic gradient descent with many step sizes, for losses that change slowly.",
             "experts",
+            Style("#7a6fbe", "dashdot"),
             _as_it_comes(Sword),
         ),
         Contestant(
@@ -185,6 +224,7 @@ LEARNERS: dict[str, Contestant] = {
             "FLH",
             "Follow the leading history: a new expert every 8 rounds, all kept.",
             "strongly adaptive",
+            Style("#b89b00"),
             _as_it_comes(FLH),
         ),
         Contestant(
@@ -192,6 +232,7 @@ LEARNERS: dict[str, Contestant] = {
             "AFLH",
             "Follow the leading history, with all but a logarithm of the experts dropped.",
             "strongly adaptive",
+            Style("#b89b00", "dash"),
             _as_it_comes(AFLH),
         ),
         Contestant(
@@ -199,6 +240,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAOL",
             "Strongly adaptive online learner: a step size of the weights for every length of blocks.",
             "strongly adaptive",
+            Style("#cc79a7"),
             _as_it_comes(SAOL),
         ),
         Contestant(
@@ -206,6 +248,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAOL, cold",
             "SAOL whose new experts start at the domain's centre, as first published.",
             "strongly adaptive",
+            Style("#cc79a7", "dot"),
             _as_it_comes(SAOL, newborns="cold"),
         ),
         Contestant(
@@ -213,6 +256,7 @@ LEARNERS: dict[str, Contestant] = {
             "CBCE",
             "Coin betting for changing environments.",
             "strongly adaptive",
+            Style("#cc79a7", "dash"),
             _as_it_comes(CBCE),
         ),
         Contestant(
@@ -220,6 +264,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAOL (Adagrad)",
             "SAOL over the experts of SAMUEL, Adagrad with rates that fit the domain: only the weights differ.",
             "strongly adaptive",
+            Style("#cc79a7", "longdash"),
             _over_adagrad(SAOL),
         ),
         Contestant(
@@ -227,6 +272,7 @@ LEARNERS: dict[str, Contestant] = {
             "CBCE (Adagrad)",
             "CBCE over the experts of SAMUEL, Adagrad with rates that fit the domain: only the weights differ.",
             "strongly adaptive",
+            Style("#cc79a7", "longdashdot"),
             _over_adagrad(CBCE),
         ),
         Contestant(
@@ -234,6 +280,7 @@ LEARNERS: dict[str, Contestant] = {
             "SACS (Adagrad)",
             "SACS over the experts of SAMUEL, Adagrad with rates that fit the domain: only weights and blocks differ.",
             "strongly adaptive",
+            Style("#cc79a7", "8px 3px"),
             _over_adagrad(SACS),
         ),
         Contestant(
@@ -241,6 +288,7 @@ LEARNERS: dict[str, Contestant] = {
             "AFLH (Adagrad)",
             "AFLH over the experts of SAMUEL, Adagrad with rates that fit the domain: only weights and blocks differ.",
             "strongly adaptive",
+            Style("#b89b00", "longdash"),
             _over_adagrad(AFLH),
         ),
         Contestant(
@@ -248,6 +296,7 @@ LEARNERS: dict[str, Contestant] = {
             "SACS",
             "Weights by AdaNormalHedge on blocks of which every other one is left out.",
             "strongly adaptive",
+            Style("#cc79a7", "dashdot"),
             _as_it_comes(SACS),
         ),
         Contestant(
@@ -255,6 +304,7 @@ LEARNERS: dict[str, Contestant] = {
             "Parameter-free",
             "No experts: every level of blocks corrects the one above by a bet of its own.",
             "strongly adaptive",
+            Style("#b89b00", "dot"),
             _as_it_comes(ParameterFree),
         ),
         Contestant(
@@ -262,6 +312,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL",
             "SAMUEL at its defaults: Adagrad and gradient descent with many rates, whose experts never start anew.",
             "samuel",
+            Style("#d55e00", "solid", 3),
             _as_it_comes(Samuel),
         ),
         Contestant(
@@ -269,6 +320,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL, blocks",
             "SAMUEL over Adagrad on blocks, with rates that fit the domain; new experts inherit.",
             "samuel",
+            Style("#e69f00", "longdashdot"),
             _as_it_comes(Samuel, base=Adagrad()),
         ),
         Contestant(
@@ -276,6 +328,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL, matrix",
             "SAMUEL over Adagrad with the full matrix.",
             "samuel",
+            Style("#d55e00", "dashdot", 3),
             _as_it_comes(Samuel, base=AdagradFull()),
         ),
         Contestant(
@@ -283,6 +336,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL (descent)",
             "SAMUEL over gradient descent with steps over the root of all squared gradients so far.",
             "samuel",
+            Style("#d55e00", "longdash"),
             _as_it_comes(Samuel, base=ScaleFreeOGD()),
         ),
         Contestant(
@@ -291,6 +345,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL over gradient descent with all rates that OGD is tuned over. "
             "The wide list has a prior of rate^(-1/2), and new experts inherit.",
             "samuel",
+            Style("#d55e00", "dash", 3),
             _as_it_comes(Samuel, base=OGD(), learning_rates=RATES, prior=_FAVOUR_SMALL, newborns="inherit"),
         ),
         Contestant(
@@ -298,6 +353,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL (OGD, equal)",
             "The same rates with equal priors, and new experts that start fresh.",
             "samuel",
+            Style("#d55e00", "dot"),
             _as_it_comes(Samuel, base=OGD(), learning_rates=RATES, newborns="warm"),
         ),
         Contestant(
@@ -305,6 +361,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL, cold",
             "SAMUEL whose new experts start at the domain's centre.",
             "samuel",
+            Style("#e69f00", "dash"),
             _as_it_comes(Samuel, base=Adagrad(), newborns="cold"),
         ),
         Contestant(
@@ -312,6 +369,7 @@ LEARNERS: dict[str, Contestant] = {
             "SAMUEL, warm",
             "SAMUEL whose new experts start at the decision, with their prior weight.",
             "samuel",
+            Style("#e69f00"),
             _as_it_comes(Samuel, base=Adagrad(), newborns="warm"),
         ),
     )

@@ -32,47 +32,11 @@ from samuel_lab.drawing import (
     zoom,
 )
 from samuel_lab.play import bounds_page
-from samuel_lab.play.cast import FAMILIES, RATES
+from samuel_lab.play.cast import FAMILIES, LEARNERS, RATES
 from samuel_lab.play.measuring import STRETCHES
 from samuel_lab.play.records import Chain, Contest, Growth, Map, Result, Weights
 from samuel_lab.tables import number
 
-STYLES: dict[str, dict[str, Any]] = {
-    "ogd": {"color": "#0072b2", "dash": "solid", "width": 2},
-    "ogd-sqrt": {"color": "#0072b2", "dash": "dash", "width": 2},
-    "ogd-inverse": {"color": "#56b4e9", "dash": "dash", "width": 2},
-    "scale-free": {"color": "#0072b2", "dash": "dot", "width": 2},
-    "adagrad": {"color": "#009e73", "dash": "solid", "width": 2},
-    "adagrad-full": {"color": "#009e73", "dash": "dash", "width": 2},
-    "adam": {"color": "#56b4e9", "dash": "solid", "width": 2},
-    "rmsprop": {"color": "#56b4e9", "dash": "dot", "width": 2},
-    "adadelta": {"color": "#009e73", "dash": "dot", "width": 2},
-    "hedge": {"color": "#7a6fbe", "dash": "solid", "width": 2},
-    "fixed-share": {"color": "#7a6fbe", "dash": "dash", "width": 2},
-    "fixed-share-past": {"color": "#7a6fbe", "dash": "dot", "width": 2},
-    "ader": {"color": "#7a6fbe", "dash": "longdash", "width": 2},
-    "sword": {"color": "#7a6fbe", "dash": "dashdot", "width": 2},
-    "flh": {"color": "#b89b00", "dash": "solid", "width": 2},
-    "aflh": {"color": "#b89b00", "dash": "dash", "width": 2},
-    "saol": {"color": "#cc79a7", "dash": "solid", "width": 2},
-    "saol-cold": {"color": "#cc79a7", "dash": "dot", "width": 2},
-    "saol-adagrad": {"color": "#cc79a7", "dash": "longdash", "width": 2},
-    "sacs-adagrad": {"color": "#cc79a7", "dash": "8px 3px", "width": 2},
-    "aflh-adagrad": {"color": "#b89b00", "dash": "longdash", "width": 2},
-    "cbce-adagrad": {"color": "#cc79a7", "dash": "longdashdot", "width": 2},
-    "cbce": {"color": "#cc79a7", "dash": "dash", "width": 2},
-    "sacs": {"color": "#cc79a7", "dash": "dashdot", "width": 2},
-    "parameter-free": {"color": "#b89b00", "dash": "dot", "width": 2},
-    "samuel": {"color": "#d55e00", "dash": "solid", "width": 3},
-    "samuel-blocks": {"color": "#e69f00", "dash": "longdashdot", "width": 2},
-    "samuel-full-matrix": {"color": "#d55e00", "dash": "dashdot", "width": 3},
-    "samuel-descent": {"color": "#d55e00", "dash": "longdash", "width": 2},
-    "samuel-ogd": {"color": "#d55e00", "dash": "dash", "width": 3},
-    "samuel-ogd-equal": {"color": "#d55e00", "dash": "dot", "width": 2},
-    "samuel-cold": {"color": "#e69f00", "dash": "dash", "width": 2},
-    "samuel-warm": {"color": "#e69f00", "dash": "solid", "width": 2},
-}
-"""Line style of each learner."""
 COLUMNS = 3
 """Small figures side by side."""
 
@@ -501,7 +465,7 @@ def _on_top(contest: Contest) -> list[Result]:
 def _line(contest: Contest, result: Result, x: Any, y: Any, label: str | None = None) -> Line:
     """The line of a learner."""
     family = FAMILIES[result.family]  # pyright: ignore[reportArgumentType]
-    style, drawn = STYLES[result.learner], result.learner in shown(contest)
+    style, drawn = LEARNERS[result.learner].style._asdict(), result.learner in shown(contest)
     return Line(result.learner, label or result.label, family, np.asarray(x), np.asarray(y), style, drawn=drawn)
 
 

@@ -17,7 +17,7 @@ from samuel_lab.play.arenas import ALL, STREAMS, TABLE1
 from samuel_lab.play.bounds import ROWS, YARDSTICKS, exponent
 from samuel_lab.play.cast import LEARNERS
 from samuel_lab.play.contest import run
-from samuel_lab.play.figures import STYLES, drawings
+from samuel_lab.play.figures import drawings
 from samuel_lab.play.plan import Plan
 from samuel_lab.play.records import summary
 from samuel_lab.play.streams import OneLoud, Ripples
@@ -189,7 +189,7 @@ def test_every_row_plays_by_default_but_full_matrices_on_balls_only(arena):
 
 
 def test_rows_of_the_table_have_lines_of_their_own():
-    assert len({(STYLES[row]["color"], STYLES[row]["dash"]) for row in ROWS}) == len(ROWS)
+    assert len({(LEARNERS[row].style.color, LEARNERS[row].style.dash) for row in ROWS}) == len(ROWS)
 
 
 def test_all_leaves_out_the_streams_that_were_made_for_the_table():

@@ -22,7 +22,6 @@ from samuel_lab.play import page
 from samuel_lab.play.arenas import ALL, DEFAULT_STREAMS, STREAMS, arenas
 from samuel_lab.play.cast import FAMILIES, LEARNERS, RATES, sweep
 from samuel_lab.play.contest import run
-from samuel_lab.play.figures import STYLES
 from samuel_lab.play.measuring import Tiled, as_map, averaged, state_bytes, weights_by_age
 from samuel_lab.play.plan import Plan
 from samuel_lab.play.records import summary
@@ -48,12 +47,11 @@ def test_every_stream_is_played_by_its_own_learners(report):
 
 
 def test_every_learner_has_a_line_of_its_own():
-    assert STYLES.keys() == LEARNERS.keys()
-    assert len({(style["color"], style["dash"]) for style in STYLES.values()}) == len(STYLES)
+    assert len({(one.style.color, one.style.dash) for one in LEARNERS.values()}) == len(LEARNERS)
 
 
 def test_families_share_no_colour():
-    colours = {family: {STYLES[n]["color"] for n, c in LEARNERS.items() if c.family == family} for family in FAMILIES}
+    colours = {family: {c.style.color for c in LEARNERS.values() if c.family == family} for family in FAMILIES}
     assert sum(map(len, colours.values())) == len(set.union(*colours.values()))
 
 

@@ -182,7 +182,5 @@ def test_the_options_of_a_run_made_with_another_drop_in_are_refused_with_the_rea
 
 
 def test_a_study_that_does_not_exist_is_refused_with_those_that_do():
-    with pytest.raises(
-        BadSetting, match="unknown study 'digit'; choose from digits, digits-offline, digits-sweep, shift"
-    ):
+    with pytest.raises(BadSetting, match=f"unknown study 'digit'; choose from {', '.join(STUDIES)}$"):
         study_of("digit", {})
