@@ -20,7 +20,7 @@ import numpy as np
 
 from samuel.core import Feedback, Full, Linear, Loss, NoHealthyExpert
 from samuel.core.arrays import Array
-from samuel.core.options import real_array
+from samuel.core.options import real_array, whole_number
 from samuel.online import losses
 from samuel.online.domains import Domain, Free
 
@@ -188,15 +188,15 @@ class Learner:
         record: bool = False,
     ) -> None:
         if streams is not None:
-            whole_number("streams", streams, least=1)
-        whole_number("seed", seed, least=0)
+            streams = whole_number("streams", streams, least=1)
+        seed = whole_number("seed", seed, least=0)
         if dtype not in ("float64", "float32", np.float64, np.float32):
             raise ValueError(f"dtype must be 'float64' or 'float32', got {dtype!r}")
         self.rule = rule
         self.streams = streams
         self.dtype: np.dtype = np.dtype(dtype)
         self._random = np.random.default_rng(seed)
-        self._shape = (rule.dim,) if streams is None else (int(streams), rule.dim)
+        self._shape = (rule.dim,) if streams is None else (streams, rule.dim)
         self._state = rule.start(self.zero, rounds=1)
         self._tickets: dict[Ticket, tuple[int, np.ndarray]] = {}
         self._tickets_made = 0
@@ -420,13 +420,6 @@ class Learner:
     def __repr__(self) -> str:
         streams = "" if self.streams is None else f", streams={self.streams}"
         return f"<{type(self).__name__} in {self.dim} dimensions on {self.domain}, round {self.round}{streams}>"
-
-
-def whole_number(name: str, value: Any, least: int) -> int:
-    """The value as an int; ValueError unless it is a whole number of at least so much."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:

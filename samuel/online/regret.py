@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from samuel.core.options import whole_number
 from samuel.online.certificates import ANY_POINT, within
 from samuel.online.comparators import best_on_intervals, warn_if_inexact
 from samuel.online.domains import Domain
-from samuel.online.learner import whole_number
 from samuel.online.losses import Data, LossFamily
 from samuel.online.streams import Stream, as_stream
 from samuel.online.trace import Trace, Worst, interval_sums
@@ -53,9 +53,9 @@ class Grid:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "shortest", "starts"):
-            whole_number(name, getattr(self, name), least=1)
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least=1))
         if self.longest is not None:
-            whole_number("longest", self.longest, least=self.shortest)
+            object.__setattr__(self, "longest", whole_number("longest", self.longest, least=self.shortest))
         if self.shortest > self.rounds:
             raise ValueError(
                 f"a run of {self.rounds} rounds has no intervals of shortest={self.shortest}: play on, or ask for "

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from samuel.core.options import whole_number
 from samuel.online.conformal.coverage import Coverage, sliding_coverage, summary, totals
 from samuel.online.conformal.delayed import Delayed
 from samuel.online.conformal.tracking import Maker, Scale, Setup, data_of, give, numbers
-from samuel.online.learner import Learner, whole_number
+from samuel.online.learner import Learner
 from samuel.online.losses import Data
 from samuel.online.play import play
 from samuel.online.streams import Recorded

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from samuel.online.learner import whole_number
+from samuel.core.options import whole_number
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from samuel.core.options import whole_number
 from samuel.online.conformal.coverage import Coverage, Tally, summary
 from samuel.online.conformal.tracking import Maker, Scale, Setup, data_of, give, numbers
-from samuel.online.learner import Learner, Ticket, UpdateLock, whole_number
+from samuel.online.learner import Learner, Ticket, UpdateLock
 
 
 class Conformal:

@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from samuel.core.options import real_array
+from samuel.core.options import real_array, whole_number
 from samuel.online.bases.adagrad import Adagrad
 from samuel.online.domains import Domain, Free, HalfLine, Interval
 from samuel.online.ensemble import default_learning_rates
-from samuel.online.learner import Learner, Ticket, whole_number
+from samuel.online.learner import Learner, Ticket
 from samuel.online.losses import Data, PinballLoss
 from samuel.online.samuel import Samuel
 
@@ -50,13 +50,13 @@ class Setup:
             raise ValueError(f"coverage must lie between 0 and 1, such as 0.9, got {self.coverage!r}")
         object.__setattr__(self, "horizons", _horizons(self.horizons))
         if self.streams is not None:
-            whole_number("streams", self.streams, least=1)
+            object.__setattr__(self, "streams", whole_number("streams", self.streams, least=1))
         if self.sides not in SIDES:
             raise ValueError(f"sides must be one of {', '.join(SIDES)}, got {self.sides!r}")
         if self.bound is not None and (not _real(self.bound) or not 0 < self.bound < math.inf):
             raise ValueError(f"bound must be positive and finite: no error is larger; got {self.bound!r}")
         if self.warmup is not None:
-            whole_number("warmup", self.warmup, least=1)
+            object.__setattr__(self, "warmup", whole_number("warmup", self.warmup, least=1))
 
     @property
     def ahead(self) -> tuple[int, ...]:

@@ -8,12 +8,13 @@ from typing import Any
 
 from samuel.core import Chosen
 from samuel.core.arrays import Array, namespace
+from samuel.core.options import whole_number
 from samuel.online.bases.base import Base
 from samuel.online.bases.ogd import OGD
 from samuel.online.bases.scale_free import ScaleFreeOGD
 from samuel.online.domains import Domain
 from samuel.online.ensemble import positive
-from samuel.online.learner import check_place, whole_number
+from samuel.online.learner import check_place
 from samuel.online.rivals.hedge import HedgeRule
 from samuel.online.rivals.rival import HORIZON, Rival, Weights, power, refuse_endless
 

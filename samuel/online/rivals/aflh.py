@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from samuel.core import Pruned
+from samuel.core.options import whole_number
 from samuel.online.domains import Domain
-from samuel.online.learner import whole_number
 from samuel.online.rivals.flh import HistoryFollower
 
 

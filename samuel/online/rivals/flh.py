@@ -7,9 +7,9 @@ from typing import Any
 
 from samuel.core import AllIntervals, Cover
 from samuel.core.arrays import Array, namespace
+from samuel.core.options import whole_number
 from samuel.online.domains import Domain
 from samuel.online.ensemble import positive
-from samuel.online.learner import whole_number
 from samuel.online.rivals.rival import HORIZON, Rival, RivalRule, Weights, log_sum, normalised, power
 
 

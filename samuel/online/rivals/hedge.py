@@ -11,12 +11,12 @@ import numpy as np
 
 from samuel.core import Chosen
 from samuel.core.arrays import Array, namespace
-from samuel.core.options import real_array
+from samuel.core.options import real_array, whole_number
 from samuel.online.bases.adagrad import Adagrad
 from samuel.online.bases.stay import Stay
 from samuel.online.domains import Domain, Simplex
 from samuel.online.ensemble import default_learning_rates, positive
-from samuel.online.learner import check_place, whole_number
+from samuel.online.learner import check_place
 from samuel.online.rivals.rival import HORIZON, Rival, RivalRule, Weights, normalised, power
 
 

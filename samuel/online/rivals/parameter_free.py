@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from samuel.core import Anytime, Feedback, combine
 from samuel.core.arrays import Array, at_least, at_most, is_traced, namespace
-from samuel.core.options import one_of
+from samuel.core.options import one_of, whole_number
 from samuel.online import ensemble
 from samuel.online.bases.scale_free import ScaleFreeOGD
 from samuel.online.domains import Ball, Domain
-from samuel.online.learner import Info, Learner, Pace, Rule, check_options, check_place, whole_number
+from samuel.online.learner import Info, Learner, Pace, Rule, check_options, check_place
 
 NEWTON = 2 / (2 - math.log(3))
 """Step of the online Newton method for the staked fraction of wealth."""

@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple
 
 from samuel.core import Anytime, Cover, Feedback, Full, combine
 from samuel.core.arrays import Array, is_traced, namespace
-from samuel.core.options import one_of
+from samuel.core.options import one_of, whole_number
 from samuel.online import ensemble
 from samuel.online.bases.base import Base
 from samuel.online.bases.scale_free import ScaleFreeOGD
 from samuel.online.domains import Domain
 from samuel.online.ensemble import EnsembleRule, choose_experts, default_learning_rates, positive
-from samuel.online.learner import Info, Learner, Pace, check_options, check_place, whole_number
+from samuel.online.learner import Info, Learner, Pace, check_options, check_place
 
 Weights = tuple[Array, ...]
 """Per-expert state of a rival: arrays `(..., slots, experts)`."""

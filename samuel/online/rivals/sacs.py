@@ -7,8 +7,8 @@ from typing import Any
 
 from samuel.core import Compact
 from samuel.core.arrays import Array, at_least, namespace
+from samuel.core.options import whole_number
 from samuel.online.domains import Domain
-from samuel.online.learner import whole_number
 from samuel.online.rivals.rival import Rival, RivalRule, Weights
 
 

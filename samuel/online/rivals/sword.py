@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 from samuel.core import Chosen, Linear
 from samuel.core.arrays import Array, namespace
+from samuel.core.options import whole_number
 from samuel.online.bases.base import Base, Memory, Stepped, count_like, divide
 from samuel.online.domains import Domain
 from samuel.online.ensemble import positive
-from samuel.online.learner import check_place, whole_number
+from samuel.online.learner import check_place
 from samuel.online.rivals.ader import ROUNDS
 from samuel.online.rivals.rival import HORIZON, Rival, RivalRule, RivalState, Weights, normalised, refuse_endless
 

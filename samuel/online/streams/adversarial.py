@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from samuel.online.learner import whole_number
 from samuel.online.losses import Data, LinearLoss
 from samuel.online.streams.generated import Generated
 
@@ -45,11 +44,9 @@ class Adversary(Generated):
     loss = LinearLoss()
 
     def __post_init__(self) -> None:
-        whole_number("dim", self.dim, least=1)
-        longest = whole_number("longest", self.longest, least=1)
-        if longest & (longest - 1):
+        self.check(dim=1, longest=1)
+        if self.longest & (self.longest - 1):
             raise ValueError(f"longest must be a power of 2, as block lengths are, got {self.longest}")
-        self.check()
 
     @property
     def block(self) -> int:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from samuel.online.learner import whole_number
 from samuel.online.losses import Data, LinearLoss
 from samuel.online.streams.generated import Generated, check_number
 
@@ -42,10 +41,8 @@ class ExpertAdvice(Generated):
     loss = LinearLoss()
 
     def __post_init__(self) -> None:
-        whole_number("dim", self.dim, least=2)
-        whole_number("period", self.period, least=1)
         check_number("gap", self.gap, most=0.5, above=True)
-        self.check()
+        self.check(dim=2, period=1)
 
     def best(self, start: int, stop: int) -> np.ndarray:
         """The number of the best expert in rounds `start..stop - 1`, `(rounds, *streams)`."""

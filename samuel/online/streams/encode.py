@@ -14,8 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from samuel.core.options import one_of
-from samuel.online.learner import whole_number
+from samuel.core.options import one_of, whole_number
 from samuel.online.losses import Data, LogisticLoss, LossFamily, PinballLoss, SquaredLoss
 from samuel.online.streams.base import Stream
 

@@ -11,8 +11,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from samuel.core.options import one_of
-from samuel.online.learner import whole_number
+from samuel.core.options import one_of, whole_number
 from samuel.online.streams.encode import TASKS, Encoded, Missing, Options, Row, Task
 
 TARGET = "the target"
@@ -66,7 +65,7 @@ class RiverStream(Encoded):
         if task is not None:
             one_of("task", task, TASKS)
         if rows is not None:
-            whole_number("rows", rows, least=2)
+            rows = whole_number("rows", rows, least=2)
         data = _dataset(dataset)
         name = type(data).__name__
         made_for = _task(data)

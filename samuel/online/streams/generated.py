@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from samuel.core.options import one_of
-from samuel.online.learner import whole_number
+from samuel.core.options import whole_number
 from samuel.online.losses import Data
 from samuel.online.streams.base import Stream
 
@@ -66,18 +65,11 @@ class Generated(Stream):
         rows = getattr(self.random(purpose, number), draw)(size=(stop - offset, *self.batch, *shape))
         return rows[start - offset :]
 
-    def check(self) -> None:
-        """Check the seed and the number of streams."""
-        whole_number("seed", self.seed, least=0)
-        if self.streams is not None:
-            whole_number("streams", self.streams, least=1)
-
-
-def check_drift(drift: Any, period: Any, concepts: Any) -> None:
-    """Check the kind of drift."""
-    one_of("drift", drift, DRIFTS)
-    whole_number("period", period, least=1)
-    whole_number("concepts", concepts, least=2)
+    def check(self, **least: int) -> None:
+        """Check the seed, the number of streams, and further whole numbers by name, with the least allowed of each."""
+        least |= {"seed": 0} if self.streams is None else {"seed": 0, "streams": 1}
+        for name, smallest in least.items():
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), smallest))
 
 
 def check_number(name: str, value: Any, least: float = 0.0, most: float = math.inf, above: bool = False) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from samuel.core.options import one_of
 from samuel.online.losses import Data, LossFamily, PinballLoss
-from samuel.online.streams.generated import Drift, Generated, along_the_line, check_drift, drifted
+from samuel.online.streams.generated import DRIFTS, Drift, Generated, along_the_line, drifted
 
 SHAPE, TARGETS = 1, 2
 
@@ -46,8 +47,8 @@ class DriftingQuantile(Generated):
 
     def __post_init__(self) -> None:
         PinballLoss(self.level)  # refuses a level that is none
-        check_drift(self.drift, self.period, self.concepts)
-        self.check()
+        one_of("drift", self.drift, DRIFTS)
+        self.check(period=1, concepts=2)
 
     @property
     def loss(self) -> LossFamily:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from samuel.online.learner import whole_number
+from samuel.core.options import one_of
 from samuel.online.losses import Data, LogisticLoss, SquaredLoss
-from samuel.online.streams.generated import Drift, Generated, along_the_sphere, check_drift, check_number, drifted
+from samuel.online.streams.generated import DRIFTS, Drift, Generated, along_the_sphere, check_number, drifted
 
 LABELS, OUTLIERS = 1, 2
 """Keep the random numbers of labels and outliers apart from those of features."""
@@ -30,11 +30,10 @@ class _Drifting(Generated):
     concepts: int = 3
 
     def __post_init__(self) -> None:
-        whole_number("dim", self.dim, least=1)
         check_number("noise", self.noise)
         check_number("radius", self.radius)
-        check_drift(self.drift, self.period, self.concepts)
-        self.check()
+        one_of("drift", self.drift, DRIFTS)
+        self.check(dim=1, period=1, concepts=2)
 
     @property
     def block(self) -> int:

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from samuel.core.options import one_of
-from samuel.online.learner import whole_number
 from samuel.online.losses import Data, LogisticLoss, LossFamily, SquaredLoss
 from samuel.online.streams.generated import Generated, check_number
 
@@ -68,14 +67,12 @@ class SparseRegression(Generated):
     streams: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __post_init__(self) -> None:
-        for name in ("dim", "period", "active"):
-            whole_number(name, getattr(self, name), least=1)
         one_of("task", self.task, ("regression", "classification"))
         for name in ("power", "decades"):
             check_number(name, getattr(self, name), most=10.0)
         check_number("noise", self.noise, most=np.inf if self.task == "regression" else 0.5)
         check_number("radius", self.radius, above=True)
-        self.check()
+        self.check(dim=1, period=1, active=1)
 
     @property
     def loss(self) -> LossFamily:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from samuel.online.learner import whole_number
 from samuel.online.losses import Data, LinearLoss
 from samuel.online.streams.generated import Generated, check_number
 
@@ -67,11 +66,9 @@ class Storms(Generated):
     loss = LinearLoss()
 
     def __post_init__(self) -> None:
-        for name in ("dim", "calm", "storm"):
-            whole_number(name, getattr(self, name), least=1)
         for name in ("scale", "preference"):
             check_number(name, getattr(self, name), most=1.0, above=True)
-        self.check()
+        self.check(dim=1, calm=1, storm=1)
 
     def stormy(self, start: int, stop: int) -> np.ndarray:
         """Which of the rounds `start..stop - 1` lie in a storm."""

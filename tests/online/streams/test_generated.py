@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samuel.online import Adagrad, Ball, Box, HalfLine, ScaleFreeOGD, Simplex, Single, play
+from samuel.online import OGD, Adagrad, Ball, Box, HalfLine, ScaleFreeOGD, Simplex, Single, play
 from samuel.online.streams import (
     Adversary,
     DriftingClassification,
@@ -67,6 +67,15 @@ def test_any_cut_gives_the_same_numbers(stream, side_by_side):
             np.testing.assert_array_equal(part, array[start:stop], strict=True)
 
     holds()
+
+
+def test_whole_numbers_may_come_as_floats_and_numpy_numbers():
+    stream = DriftingRegression(dim=3.0, period=np.int64(50), streams=2.0, seed=1.0)
+    assert stream == DriftingRegression(dim=3, period=50, streams=2, seed=1)
+    np.testing.assert_array_equal(stream.data(0, 60)[0], DriftingRegression(3, 50, streams=2, seed=1).data(0, 60)[0])
+    assert Single(OGD(0.1), dim=3.0, domain=Ball(1.0), streams=2.0, seed=1.0).predict().shape == (2, 3)
+    with pytest.raises(ValueError, match="dim must be a whole number of at least 1, got 2.5"):
+        DriftingRegression(dim=2.5)
 
 
 @every_stream
