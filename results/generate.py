@@ -291,6 +291,40 @@ def recovery() -> str:
     return table(["", "accuracy, %", "steps to recover"], lines)
 
 
+SMALL_TASKS = {"digits": "digits", "shift": "digits, labels permuted half-way", "text": "bytes of source code"}
+
+
+def small_tasks() -> str:
+    """Test loss at the end of small tasks in PyTorch, and the steps until a shift is recovered from."""
+    runs = load("small_tasks")["runs"]
+    methods = list(dict.fromkeys(run["method"] for run in runs))
+
+    def mean(task: str, method: str, key: str) -> float | None:
+        found = [run[key] for run in runs if (run["task"], run["method"]) == (task, method)]
+        return None if None in found else sum(found) / len(found)
+
+    def sweep(kind: str, task: str, key: str) -> tuple[str, str]:
+        values = {m: mean(task, m, key) for m in methods if m.startswith(f"{kind}@")}
+        known = {m: value for m, value in values.items() if value is not None}
+        best = min(known, key=lambda m: known[m])
+        return f"{known[best]:.{0 if key == 'recovery' else 3}f}", best.partition("@")[2]
+
+    lines = []
+    for name, written in (
+        ("samuel", "SAMUEL"),
+        ("samuel, averaged", "SAMUEL, averaged"),
+        ("samuel-untold", "SAMUEL, steps not given"),
+        ("samuel-adam", "SAMUEL over Adam"),
+        ("samuel-adam-untold", "SAMUEL over Adam, steps not given"),
+    ):
+        losses = [f"{mean(task, name, 'loss'):.3f}" for task in SMALL_TASKS]
+        lines.append([written, *losses, f"{mean('shift', name, 'recovery'):.0f}"])
+    for kind, written in (("adamw", "AdamW, best of 5 rates"), ("muon", "Muon, best of 4 rates")):
+        cells = [sweep(kind, task, "loss") for task in SMALL_TASKS] + [sweep(kind, "shift", "recovery")]
+        lines.append([written, *(f"{value} ({rate})" for value, rate in cells)])
+    return table(["test loss", *SMALL_TASKS.values(), "steps to recover"], lines)
+
+
 def memories(head: str, rows: Iterable[tuple[float, int, Sequence[float]]]) -> str:
     """First 100 and 500 rounds and best after a shift, in percent, for each memory; the seeds side by side."""
     found: dict[float, list[tuple[int, Sequence[float]]]] = {}
@@ -407,6 +441,22 @@ def scaling() -> str:
     return table(head, lines)
 
 
+def torch_dtypes() -> str:
+    """Accuracy and memory with parameters and state in float32 and bfloat16."""
+    lines = []
+    runs = load("torch_dtypes")["runs"]
+    for kind in dict.fromkeys((run["parameters"], run["state"]) for run in runs):
+        cells: list[str] = []
+        of_kind = [run for run in runs if (run["parameters"], run["state"]) == kind]
+        for given in (True, False):
+            some = [run for run in of_kind if (run["steps"] is not None) == given]
+            losses = " and ".join(f"{run['loss']:.3f}" for run in some)
+            accuracies = " and ".join(f"{100 * run['accuracy']:.1f} %" for run in some)
+            cells += [f"{losses}; {accuracies}", f"{some[0]['copies']:.2f}"]
+        lines.append([*kind, *cells])
+    return table(["parameters", "state", "`steps=` given", "copies", "not given", "copies"], lines)
+
+
 def scaling_speeds() -> str:
     """What the table of many GPUs assumes of the hardware."""
     speeds = load("scaling")["speeds"]
@@ -491,6 +541,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "digits_offline": lambda: study_table("digits_offline"),
     "experts_adagrad": experts_adagrad,
     "recovery": recovery,
+    "small_tasks": small_tasks,
     "memory_over_adam": memory_over_adam,
     "memory_over_muon": memory_over_muon,
     "step_times": step_times,
@@ -500,6 +551,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rivals_speed": speeds,
     "table1_changes": lambda: regret_growth("changes", "stretch", (64, 512)),
     "scaling": scaling,
+    "torch_dtypes": torch_dtypes,
     "scaling_speeds": scaling_speeds,
     "table1_calm": lambda: regret_growth("storms", "calm", (64, 1024)),
     "table1_sparse": lambda: regret_growth("sparse", "stretch", (128, 1024)),

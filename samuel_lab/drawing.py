@@ -175,7 +175,7 @@ def curves(
 def the_rest(lines: Sequence[Line]) -> str:
     """A sentence about the lines that are not drawn at first; empty if all are drawn."""
     rest = sum(not line.drawn for line in lines)
-    return f" Lines: SAMUEL and the best method of every family; grey band: the other {rest}." if rest > 1 else ""
+    return f" Lines: SAMUEL and the best of every family; grey band: the other {rest}." if rest > 1 else ""
 
 
 def zoom(figure: go.Figure, lines: Sequence[Line], lower: float, upper: float) -> str:

@@ -80,6 +80,8 @@ def real_array(name: str, value: Any, dtype: Any = None) -> np.ndarray:
         raise ValueError(f"{name} must be real numbers, got {value!r} (dtype {array.dtype})")
     if dtype is None:
         dtype = np.float32 if array.dtype == np.float32 else np.float64
+    if np.can_cast(array.dtype, dtype):
+        return np.array(array, dtype=dtype)
     with np.errstate(over="ignore"):  # to infinity, in float32
         return np.array(array, dtype=dtype)
 

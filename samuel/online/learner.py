@@ -377,14 +377,16 @@ class Learner:
                 self._checked(loss(played.copy()), self._shape[:-1], "loss") if late else ours,
                 slope,
             )
-        ours, slope = self._told(loss, state.decision, self._checked)
+        ours, slope = self._loss_at(loss, state.decision, self._checked)
         with np.errstate(all="ignore"):
-            told = [self._told(loss, points[..., k, j, :], self._shaped) for k, j in places]
-        values, slopes = zip(*told, strict=True)
+            pairs = [self._loss_at(loss, points[..., k, j, :], self._shaped) for k, j in places]
+        values, slopes = zip(*pairs, strict=True)
         feedback = Full(ours, self._experts(values, points.shape[:-1]), self._experts(slopes, points.shape))
-        return feedback, *(self._told(loss, played, self._checked) if late else (ours, slope))
+        return feedback, *(self._loss_at(loss, played, self._checked) if late else (ours, slope))
 
-    def _told(self, loss: Any, point: np.ndarray, shaped: Callable[..., np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def _loss_at(
+        self, loss: Any, point: np.ndarray, shaped: Callable[..., np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Loss and gradient at a point."""
         answer = loss(point.copy())
         if not isinstance(answer, tuple) or len(answer) != 2:
@@ -405,8 +407,8 @@ class Learner:
 
     def _checked(self, value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
         array = self._shaped(value, shape, name)
-        largest = np.inf if name == "loss" else LARGEST[self.dtype.itemsize]
-        usable = np.isfinite(array) & (np.abs(array) <= largest)
+        largest = np.finfo(self.dtype).max if name == "loss" else LARGEST[self.dtype.itemsize]
+        usable = np.abs(array) <= largest  # False for NaN
         if not usable.all():
             place = tuple(int(i) for i in np.argwhere(~usable)[0])
             where = f" at {place[0] if len(place) == 1 else place}" if place else ""

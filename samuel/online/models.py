@@ -276,7 +276,7 @@ class Classifier(Model):
 
     @staticmethod
     def _modelled(models: Mapping[Hashable, Weights]) -> list[Hashable]:
-        """The classes that have a model: one is not to be told from others, and of two the second is enough."""
+        """The classes that have a model: none of a single one, of two the second."""
         classes = list(models)
         return classes if len(classes) > 2 else classes[1:]
 

@@ -284,7 +284,7 @@ class Samuel(Learner):
             powers of 4 less; on an unbounded domain five
             powers of ten from 0.001.
         learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
-        cover: which stretches of time get experts of their own; `Anytime()` by default, or `Geometric(horizon)` if
+        cover: which intervals of time get experts of their own; `Anytime()` by default, or `Geometric(horizon)` if
             a horizon is given.
         horizon: number of rounds, if known.
         gradient_bound: `G`, a bound on the norm of gradients, if known. The scale of the gains is found out

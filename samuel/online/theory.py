@@ -66,7 +66,7 @@ def _terms(log_count: float, square: float, bound: float, Q: int) -> tuple[float
 
 
 def theorem_1(trace: Trace, first: int, last: int) -> Bound:
-    """Theorem 1: how far the decisions can be behind the experts on an interval, by its gradients alone.
+    """Theorem 2: how far the decisions can be behind the experts on an interval, by its gradients alone.
 
     `V <= D_2^2 (tr G^(1/2))^2` with `G` the sum of `g g^T` over the interval: the smallest
     `d sum g^T H^-1 g` over matrices of trace `d` is `(tr G^(1/2))^2`.
@@ -84,9 +84,9 @@ def theorem_1(trace: Trace, first: int, last: int) -> Bound:
 
 
 def corollary_1(trace: Trace, first: int, last: int) -> Bound:
-    """Corollary 1: the regret against any fixed point on an interval, for full-matrix Adagrad experts.
+    """Corollary 4: the regret against any fixed point on an interval, for full-matrix Adagrad experts.
 
-    `(D_2^2 / (2 lr) + lr) sqrt(n) tr G^(1/2)` for the best of the learning rates, added to Theorem 1.
+    `(D_2^2 / (2 lr) + lr) sqrt(n) tr G^(1/2)` for the best of the learning rates, added to Theorem 2.
     """
     experts = _only(trace, AdagradFull, "corollary_1")
     _, diameter, matrix_root = _spread(trace, first, last)
@@ -104,7 +104,7 @@ def corollary_1(trace: Trace, first: int, last: int) -> Bound:
 
 
 def corollary_3(trace: Trace, first: int, last: int) -> Bound:
-    """Corollary 3: the regret against any fixed point on an interval, for diagonal Adagrad experts.
+    """Corollary 6: the regret against any fixed point on an interval, for diagonal Adagrad experts.
 
     `sum_i (D_i^2 / (2 lr) + lr) sqrt(n S_i)` for the best of the learning rates, with `S_i` the sum of `g_i^2`, added
     to `R_1` with `V <= (sum_i D_i sqrt(S_i))^2` (Minkowski's inequality).

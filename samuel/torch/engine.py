@@ -139,11 +139,11 @@ class Engine:
             for bucket in self._sorted(place, group, params, state, roles)
         ]
         if self.buckets and self.rule_state is None:
-            self.rule_state = cloned(self.start(groups))
-            if self.rule_state.lift.device.type != "cpu":
+            start = self.rule_state = cloned(self.start(groups))
+            if start.lift.device.type != "cpu":
                 # Caches the constants of the rule on the device for compiled steps.
-                zeros = self.rule_state.lift.new_zeros((self.rule.groups, 3))
-                self.rule.advance(self.rule_state, zeros[:, :2], zeros[:, 2], zeros[:1, :1])
+                zeros = start.lift.new_zeros((self.rule.groups, 3))
+                self.rule.advance(start, zeros[:, :2], zeros[:, 2], zeros[:1, :1])
         self.exchanges = list(self._shared())
         self._key = _key(trained, stopped, state)
 

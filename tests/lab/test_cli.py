@@ -234,7 +234,7 @@ def test_a_file_is_played_row_by_row(here, task, words):
             "200 features",
         ),
         (weather().replace(",", ";").encode(), (), "--separator ';'"),
-        (b"wind;rain\n1,5;3\n2,5;4\n", ("--separator", ";"), "if it is a decimal comma, say --decimal ',', or"),
+        (b"wind;rain\n1,5;3\n2,5;4\n", ("--separator", ";"), "if it is a decimal comma, say --decimal ','; if"),
         ("\n".join(weather().splitlines()[:60]).encode(), (), "rounds are too few to play; at least 64 are needed"),
     ],
     ids=[

@@ -133,7 +133,7 @@ def test_the_offline_study_comes_out_the_same_however_often_it_is_ended(start, t
     rates = {json.loads(line)["rate"] for line in of_trials(whole, ["prodigy"])[:-1]}
     assert len(rates) > 1  # it finds one as it goes, and what it uses is shown
 
-    words = (*words, ",".join(chosen), "--checkpoint-seconds", 0)
+    words = (*words, ",".join(chosen), "--checkpoint-seconds", 0.3)
     same = of_trials(whole, chosen)
     disturbances = [(0.1, signal.SIGKILL), (0.25, signal.SIGTERM), (0.6, signal.SIGKILL)]
     again = disturbed(start, tmp_path_factory.getbasetemp() / "offline-disturbed", words, disturbances, len(same))

@@ -146,13 +146,13 @@ def test_text_is_a_category_of_its_own():
 @pytest.mark.parametrize("kind", [Regressor, Classifier])
 def test_predicting_changes_nothing(kind):
     x, y = rows(50)
-    asked, silent = kind(), kind()
+    predicting, silent = kind(), kind()
     for row, target in zip(x, y > 7 if kind is Classifier else y, strict=True):
         for other in x[:3]:
-            asked.predict_one(other)
-        asked.learn_one(row, target)
+            predicting.predict_one(other)
+        predicting.learn_one(row, target)
         silent.learn_one(row, target)
-    assert pickle.dumps(asked) == pickle.dumps(silent)
+    assert pickle.dumps(predicting) == pickle.dumps(silent)
 
 
 @settings(max_examples=30)

@@ -1,4 +1,4 @@
-"""Playing: compiled and plain give the same numbers, and what is not asked for is not kept."""
+"""Playing: compiled and plain give the same numbers, and only what is asked for is kept."""
 
 import importlib
 import tracemalloc

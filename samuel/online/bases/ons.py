@@ -123,7 +123,7 @@ class ONS(Base):
         if not len(starts):  # no gradient but 0
             return 0.0, 0.0
         ridge, dim = ridge_of(dtype), gradients.shape[-1]
-        first = longest[starts[0]]
+        first = float(longest[starts[0]])
         start, steps, top = self.delta * first, 0.0, 0.0
         matrix = self.delta * first**2 * np.eye(dim)
         before = _log_det(matrix, ridge)
@@ -132,8 +132,8 @@ class ONS(Base):
             matrix = matrix + part.T @ part
             after, largest = _log_det(matrix, ridge), np.linalg.eigvalsh(matrix)[-1]
             grown = after - before if np.isfinite(before) else np.inf  # squares of tiny gradients are 0
-            steps += size * min(max(0.0, grown), len(part))
-            start += ridge * (largest - top) / size
+            steps += float(size) * min(max(0.0, grown), len(part))
+            start += float(ridge * (largest - top) / size)
             before, top = after, largest
         return start, steps
 

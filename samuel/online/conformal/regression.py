@@ -33,7 +33,7 @@ class ConformalRegressor:
 
     Args:
         regressor: such as one of scikit-learn.
-        coverage: how often intervals shall contain the target.
+        coverage: the share of intervals that should contain the target.
         score: how far off a prediction is: the error by default, or an object like MAPIE's scores, with
             `get_signed_conformity_scores`, `get_estimation_distribution` and `sym`.
         learner: as for `Conformal`, like the rest.
@@ -46,7 +46,7 @@ class ConformalRegressor:
     >>> from samuel.online.conformal import ConformalRegressor
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(1500, 3))
-    >>> y = X @ [1.0, 2.0, 3.0] + random.normal(size=1500) * np.where(np.arange(1500) < 1000, 1.0, 5.0)  # nobody tells
+    >>> y = X @ [1.0, 2.0, 3.0] + random.normal(size=1500) * np.where(np.arange(1500) < 1000, 1.0, 5.0)  # no notice
     >>> model = ConformalRegressor(LinearRegression().fit(X[:500], y[:500]), coverage=0.9, window=200)
     >>> for t in range(500, 1500):
     ...     points, intervals = model.predict_interval(X[t : t + 1])

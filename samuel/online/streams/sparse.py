@@ -29,9 +29,9 @@ class SparseRegression(Generated):
     No single learning rate suits it: one for the frequent, large features is far too small for rare or small ones.
     Regret of gradient descent is of order `D_inf sqrt(d) sqrt(sum_i |g_i|_2^2)`, that of diagonal Adagrad `D_inf sum_i
     |g_i|_2` (`g_i` the i-th coordinates of all gradients, `D_inf` the width of the box), which is smaller by up to
-    `sqrt(d)` when a few coordinates have most of the gradient (Corollary 3 of the paper). With `rotated=True` features
+    `sqrt(d)` when a few coordinates have most of the gradient (Corollary 6 of the paper). With `rotated=True` features
     are rotated at random: no coordinate is special, and only a full matrix adapts to the few directions that matter
-    (Corollary 1). Then play on `Ball(radius * sqrt(dim))`.
+    (Corollary 4). Then play on `Ball(radius * sqrt(dim))`.
 
     Args:
         dim: number of features.
@@ -43,7 +43,7 @@ class SparseRegression(Generated):
         noise: standard deviation of the noise on targets; for classification the share of labels flipped.
         radius: bound of every true coefficient.
         rotated: rotate features at random. They are then not sparse, though gradients still have few large directions.
-        seed: the same seed gives the same stream, however it is cut into stretches.
+        seed: the same seed gives the same stream, however it is cut.
         streams: how many independent streams run side by side; None for one.
 
     >>> stream = SparseRegression(dim=50)
