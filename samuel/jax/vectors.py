@@ -80,9 +80,9 @@ def factors(moves: Moves, memory: float) -> Factors:
     """
     goes_on = 1.0 - moves.restart
     keep, enter = goes_on * moves.keep, goes_on * moves.enter
-    memory = jnp.where(moves.gradient > 0, memory, 1.0)  # a step that is left out does not count
+    lag = jnp.where(moves.gradient > 0, memory, 1.0)  # a skipped step does not count
     return Factors(
-        moves.keep - 1, moves.slide, moves.along, moves.back, keep, enter, hold=memory * keep, admit=memory * enter
+        moves.keep - 1, moves.slide, moves.along, moves.back, keep, enter, hold=lag * keep, admit=lag * enter
     )
 
 

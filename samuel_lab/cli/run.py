@@ -291,7 +291,7 @@ def _carry_out(run: Run, study: Study, quiet: bool, repair: bool = False, fresh:
             fail(message, BAD_INPUT if bad else FAILED)
         run.stopped("error", str(error))
         advised = bad or isinstance(error, DamagedRun | ChangedPlan)  # their messages name the remedy
-        fail(message if advised else f"{message}\n{again}", BAD_INPUT if bad else FAILED)
+        fail(message if advised else f"{message}\n{again}", BAD_INPUT if advised else FAILED)
 
 
 def finish(runs: Sequence[Run], page: Path, as_json: bool, quiet: bool) -> None:

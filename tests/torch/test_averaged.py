@@ -240,7 +240,7 @@ def test_to_enter_twice_is_refused():
     trained = values(params)
     with optimizer.averaged():
         inside = values(params)
-        with pytest.raises(RuntimeError, match="cannot be entered twice"), optimizer.averaged():
+        with pytest.raises(RuntimeError, match="cannot be nested"), optimizer.averaged():
             pass
         assert_equal(values(params), inside)
     assert_equal(values(params), trained)
