@@ -90,11 +90,16 @@ def best_constant_rate(base, scale=1.0, steps=1000):
 @pytest.mark.parametrize("steps", [None, 1000])
 @pytest.mark.parametrize("distance", [1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0])
 def test_whether_it_is_near_or_far_it_is_as_good_as_the_best_rate_in_hindsight(distance, steps):
-    """The best rate of Adam grows with the distance: here from 1e-6 to 0.1."""
-    result = descend(samuel("adam", steps=steps), distance)
+    """The best rate of Adam grows with the distance: here from 1e-6 to 0.1.
+
+    Nearer than a hundredth, where the smallest candidates are the best ones, only the average is as good.
+    """
+    result = descend(samuel("adam", steps=steps, average=True), distance)
     best = best_constant_rate("adam")
     assert np.median(result.average) < (1.2 if steps is None else 1.0) * best
     assert (result.average < 3 * best).all()
+    if steps is not None and distance >= 0.01:
+        assert np.median(result.last) < best
     assert (result.shifts == 0).all()
 
 
