@@ -17,7 +17,7 @@ from samuel.core.round import is_look
 from samuel.core.weights import Weights, fractions, smallest_value
 from samuel.online.bases.adagrad import COORDINATE_FLOOR, Adagrad
 from samuel.online.bases.relative_ogd import RelativeOGD
-from samuel.online.domains import Ball, Box, Domain
+from samuel.online.domains import Box, Domain
 
 if TYPE_CHECKING:
     from samuel.core import Feedback

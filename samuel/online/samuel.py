@@ -168,7 +168,9 @@ class SamuelRule(EnsembleRule):
             if self.lifted:
                 info["fed"] = feedback.gradient
             if self.cover.lasting:
-                info |= {f"memory {g} {i}": part for g, memory in enumerate(state.memory) for i, part in enumerate(memory)}
+                info |= {
+                    f"memory {g} {i}": part for g, memory in enumerate(state.memory) for i, part in enumerate(memory)
+                }
         return after, info
 
     def _gains(self, mean: Array, state: SamuelState, feedback: Feedback) -> tuple[Array, Array | None]:
@@ -471,8 +473,8 @@ def _check_lasting(cover: Cover, experts: tuple[Base, ...]) -> None:
     for expert in experts if cover.lasting else ():
         if not expert.lasting:
             raise ValueError(
-                f"{cover} never starts experts anew, which {expert!r} needs; use a cover of blocks such as Anytime(), or "
-                "base learners such as Adagrad() and RelativeOGD()"
+                f"{cover} never starts experts anew, and no bound is known for {expert!r} then; use a cover of blocks "
+                "such as Anytime(), or base learners such as Adagrad() and RelativeOGD()"
             )
 
 
