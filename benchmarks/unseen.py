@@ -243,7 +243,14 @@ def measure(track: Track, wanted: list[str], known: dict) -> dict:
         if name in wanted or (not wanted and name not in found["losses"]):
             learner = make(stream.dim, track.domain, streams=stream.streams)
             found["losses"][name] = total_loss(learner, stream, track.rounds)
+    found["standing"] = standing(found)
     return found
+
+
+def standing(found: dict) -> dict:
+    """Where SAMUEL stands on a stream."""
+    forms = [name for name in found["losses"] if name.startswith("samuel")]
+    return {name: {"ratio": ratio(found, name), "place": place(found, name)} for name in forms}
 
 
 def ratio(found: dict, name: str) -> float:

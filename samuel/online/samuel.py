@@ -369,11 +369,14 @@ class Samuel(Learner):
             cover=cover,
             prior=_prior(prior, len(experts)),
             Q=Q,
-            bound=0.0 if gradient_bound is None else gradient_bound * diameter,
+            bound=0.0,
             newborns=newborns,
             combine=combine,
             feedback=feedback,
         )
+        if gradient_bound is not None:
+            farthest = rule.lifted.bounding_box.diameter(dim) if rule.lifted else diameter
+            rule = replace(rule, bound=gradient_bound * farthest)
         super().__init__(rule, **check_options(options))
 
     @classmethod

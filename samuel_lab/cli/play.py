@@ -332,12 +332,16 @@ def _as_options(message: str) -> str:
 
 def _print_tables(report: Report) -> None:
     from samuel_lab.play.bounds_page import bounds_tables
+    from samuel_lab.play.page import recommendation
 
     console = Console(highlight=False)
     if not console.is_terminal:  # unlimited width in a file
         console = Console(highlight=False, width=max(console.width, WIDE))
     for contest in report.contests:
         console.print(_table(contest))
+        advice = recommendation(contest)
+        if advice:
+            console.print(advice)
         console.print()
         for titled in bounds_tables(contest):
             console.print(results_on_terminal(f"{contest.label}: {titled.title}", titled.table))

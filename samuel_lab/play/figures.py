@@ -64,6 +64,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "sacs": {"color": "#cc79a7", "dash": "dashdot", "width": 2},
     "parameter-free": {"color": "#b89b00", "dash": "dot", "width": 2},
     "samuel": {"color": "#d55e00", "dash": "solid", "width": 3},
+    "samuel-blocks": {"color": "#e69f00", "dash": "longdashdot", "width": 2},
     "samuel-full-matrix": {"color": "#d55e00", "dash": "dashdot", "width": 3},
     "samuel-descent": {"color": "#d55e00", "dash": "longdash", "width": 2},
     "samuel-ogd": {"color": "#d55e00", "dash": "dash", "width": 3},

@@ -23,7 +23,7 @@ from samuel_lab.play.records import summary
 from samuel_lab.play.streams import OneLoud, Ripples
 
 ROUNDS = 512
-FEW = ("saol", "parameter-free", "samuel", "adagrad")
+FEW = ("saol", "parameter-free", "samuel-blocks", "adagrad")
 
 
 def played(*streams, learners=FEW, rounds=ROUNDS, seeds=2):
@@ -209,22 +209,22 @@ def with_worst(contest, **last):
 
 def test_findings_say_whether_the_order_is_that_of_the_bounds(report):
     storms = the(report, "storms")
-    as_theory = page.findings(with_worst(storms, saol=40.0, parameter_free=20.0, samuel=10.0, adagrad=5.0))
+    as_theory = page.findings(with_worst(storms, saol=40.0, parameter_free=20.0, samuel_blocks=10.0, adagrad=5.0))
     assert any(said.endswith("The order is that of the bounds, by a factor of 2.00 or more.") for said in as_theory)
     assert not any("is no worse than" in sentence for sentence in as_theory)
     assert as_theory[-1] == "Controls, on the same intervals: Adagrad 5.00."
-    otherwise = page.findings(with_worst(storms, saol=15.0, parameter_free=20.0, samuel=10.0, adagrad=5.0))
+    otherwise = page.findings(with_worst(storms, saol=15.0, parameter_free=20.0, samuel_blocks=10.0, adagrad=5.0))
     assert any(said.endswith("The order is not that of the bounds throughout.") for said in otherwise)
     assert "SAOL is no worse than Parameter-free, although its bound is looser." in otherwise
 
 
 def test_the_lowest_of_a_column_is_bold(report):
-    storms = with_worst(the(report, "storms"), saol=15.0, parameter_free=20.0, samuel=10.0, adagrad=12.0)
+    storms = with_worst(the(report, "storms"), saol=15.0, parameter_free=20.0, samuel_blocks=10.0, adagrad=12.0)
     table = bounds_page.group_table(storms, storms.groups[0])
     assert {name: (cells[1].text, cells[1].best) for name, cells in table.rows} == {
         "SAOL": ("15.0", False),
         "Parameter-free": ("20.0", False),
-        "SAMUEL": ("10.0", True),
+        "SAMUEL, blocks": ("10.0", True),
         "Adagrad": ("12.0", False),
     }
     assert dict(table.rows)["Adagrad"][4].text == "–"  # Adagrad has no bound on intervals to be compared with
