@@ -299,6 +299,13 @@ def speeds() -> str:
     return table([f"time of a round, {unit['rounds']:,} rounds, Adagrad's = 1", "by hand", "compiled"], lines)
 
 
+def online() -> str:
+    """Rounds a second of SAMUEL in ten dimensions."""
+    rows = [row for row in load("online")["ratios"] if row["dim"] == 10]
+    lines = [[row["run"], f"{1 / row['seconds']:,.0f}", number(row["times_faster"])] for row in rows]
+    return table(["d = 10, one core", "rounds a second", "times the plain loop"], lines)
+
+
 def scaling() -> str:
     """What a step costs on many GPUs, on paper."""
     head = ["", "GPUs", "MB sent for matrices", "by `fully_shard`", "forward, backward", "AdamW"]
@@ -391,6 +398,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "unseen_report": lambda: unseen("report"),
     "unseen_choose": lambda: unseen("choose"),
     "rivals_speed": speeds,
+    "online": online,
     "table1_changes": lambda: regret_growth("changes", "stretch", (64, 512)),
     "scaling": scaling,
     "table1_calm": lambda: regret_growth("storms", "calm", (64, 1024)),

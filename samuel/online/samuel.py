@@ -274,28 +274,30 @@ class _Experts(NamedTuple):
 class Samuel(Learner):
     """SAMUEL: no learning rate to choose, and near-optimal regret on every interval of the run.
 
-    Base learners with several learning rates run on blocks of many lengths; each round they are weighed by how much
-    better than the decision they were, and the decision is their weighted average.
+    Base learners with several learning rates are weighed in each round by how much better than the decision they were,
+    and the decision is their weighted average. By default these are Adagrad with seven rates and gradient descent with
+    six, which never start anew, in units of the domain and of the gradients (`docs/mathematics.md`). With any of
+    `base`, `learning_rates`, `learners`, `cover` and `newborns` they run on blocks of many lengths, as in the paper.
 
     Args:
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default. Bounded domains have the full guarantee.
-        base: what every expert does with its gradients (`Adagrad()` by default).
+        base: what every expert does with its gradients, on blocks (`Adagrad()` if other options ask for blocks).
         learning_rates: candidates for the base learner; one expert per rate in every slot. By default six rates
             that fit the domain: its width (diameter, for bases without a step per coordinate) over `sqrt(2)`, and
-            powers of 4 less; on an unbounded domain five
-            powers of ten from 0.001.
+            powers of 4 less; on an unbounded domain five powers of ten from 0.001.
         learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
-        cover: which stretches of time get experts of their own; `Anytime()` by default, or `Geometric(horizon)` if
-            a horizon is given.
+        cover: which stretches of time get experts of their own: for the default experts `Lasting()`, for others
+            `Anytime()`, or `Geometric(horizon)` if a horizon is given.
         horizon: number of rounds, if known.
         gradient_bound: `G`, a bound on the norm of gradients, if known. The scale of the gains is found out
             otherwise, and then multiplying all losses by a constant changes no decision (with a base learner that
             is scale-free).
         Q: how many step sizes the weights are kept with; see `samuel.core.weights.number_of_rates`.
-        prior: weight of every learner of a slot at birth; equal by default.
-        newborns: "inherit" (start at the mean of the block that ended, take over its weight and add the prior),
-            "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). By default
+        prior: weight of every learner of a slot at birth; equal if not given, or for the default experts larger for
+            small rates.
+        newborns: on blocks, "inherit" (start at the mean of the block that ended, take over its weight and add the
+            prior), "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). By default
             "inherit", and "warm" from the first late gradient on: experts that went too far hand nothing on.
         combine: "average" (for convex losses), "sample" or "best".
         feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
