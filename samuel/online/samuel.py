@@ -69,8 +69,10 @@ class SamuelRule(EnsembleRule):
 
         In a box Adagrad's projection is clipping, in a ball it is a search in each round.
         """
-        ball = isinstance(self.domain, Ball) and self.cover.lasting and self.dim > 1
-        return self.domain if ball and any(isinstance(group.base, Adagrad) for group in self.groups) else None
+        if not (isinstance(self.domain, Ball) and self.dim > 1 and self.cover.lasting):
+            return None
+        fits = self.feedback == "linear" and self.combine == "average"
+        return self.domain if fits and any(isinstance(group.base, Adagrad) for group in self.groups) else None
 
     def room(self, base: Base) -> Domain:
         return self.lifted.bounding_box if self.lifted and isinstance(base, Adagrad) else self.domain
@@ -132,7 +134,7 @@ class SamuelRule(EnsembleRule):
             if after is not None:
                 return after, {"healthy": True}
         mean = state.decision
-        if self.lifted:
+        if self.lifted and isinstance(feedback, Linear):
             mean = combine.average(state.points, state.p)
             feedback = Linear(self.lifted.inward(mean, feedback.gradient))
         gains, excess = self._gains(mean, state, feedback)
@@ -165,7 +167,7 @@ class SamuelRule(EnsembleRule):
                 info["points"] = state.points
             if isinstance(feedback, Full):
                 info["expert_gradients"] = feedback.gradients
-            if self.lifted:
+            if self.lifted and isinstance(feedback, Linear):
                 info["fed"] = feedback.gradient
             if self.cover.lasting:
                 info |= {
@@ -297,8 +299,8 @@ class Samuel(Learner):
         prior: weight of every learner of a slot at birth; equal if not given, or for the default experts larger for
             small rates.
         newborns: on blocks, "inherit" (start at the mean of the block that ended, take over its weight and add the
-            prior), "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). By default
-            "inherit", and "warm" from the first late gradient on: experts that went too far hand nothing on.
+            prior), "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). By
+            default "inherit", and "warm" from the first late gradient on: experts that went too far hand nothing on.
         combine: "average" (for convex losses), "sample" or "best".
         feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
             and gradient).

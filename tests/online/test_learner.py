@@ -364,7 +364,7 @@ def box_learner(**options):
         (lambda: box_learner(gradient_bound=-1.0), r"gradient_bound.*-1\.0"),
         (lambda: Samuel(3, gradient_bound=1.0), "bounded domain"),
         (lambda: box_learner(Q=0), "Q.*0"),
-        (lambda: box_learner(prior=(1.0,)), "one number per learner.*6"),
+        (lambda: box_learner(prior=(1.0,)), "one number per learner.*13"),
         (lambda: box_learner(learning_rates=(0.1, 1.0), prior=(1.0, 0.0)), r"prior.*0\.0"),
         (lambda: box_learner(cover="doubling"), "'doubling'"),
         (lambda: box_learner(cover=Anytime(), horizon=10), "horizon=10"),
