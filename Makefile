@@ -27,11 +27,10 @@ help: ## show this list
 demo: $(SMALL) ## run the demonstration and write its report
 	$(BIN)/samuel demo
 
-# A thread for each of the jobs, and XLA's older code generator, which takes half as long: most of the tests' time goes
-# into compiling programs that run for milliseconds.
+# A thread for each of the jobs; tests/conftest.py has JAX compile quickly.
 test: $(DEV) ## everything that must pass: lint, types, docs and tests
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync lint types docs
-	OMP_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false $(XLA_FLAGS)" $(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(DEV) ## style, formatting, and the direction of imports
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ from torch.distributed.tensor import Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from samuel.core.roles import Role, orthogonalisation_flops
-from samuel.torch.sharded import Exchange, Spread, box_of
+from samuel.torch.sharded import Exchange, Layout, box_of
 
 GPUS = (8, 64, 512)
 
@@ -80,14 +80,14 @@ def cost(shape: tuple[int, int]) -> float:
 
 def exchange_of(network: Network, gpus: int) -> Exchange:
     """The exchange of all matrices, as one of so many processes would make it."""
-    spreads, costs = [], []
+    layouts, costs = [], []
     for shape in network.matrices:
         boxes = tuple(box_of(torch.Size(shape), [Shard(0)], (gpus,), (rank,)) for rank in range(gpus))
-        spreads.append(Spread(torch.Size(shape), boxes, tuple(range(gpus))))
+        layouts.append(Layout(torch.Size(shape), boxes, tuple(range(gpus))))
         costs.append(cost(shape))
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=gpus)
     try:
-        return Exchange(spreads, costs)
+        return Exchange(layouts, costs)
     finally:
         dist.destroy_process_group()
 

@@ -52,6 +52,8 @@ OURS: dict[str, dict[str, Any]] = {
 }
 METHODS = [*OURS, *(f"adamw@{rate}" for rate in ADAMW), *(f"muon@{rate}" for rate in MUON)]
 WEIGHT_DECAY = 0.1
+CONTEXT = 64
+"""Bytes that the language models see at once."""
 
 
 class Task(NamedTuple):
@@ -148,9 +150,9 @@ class Recurrent(nn.Module):
 class Transformer(nn.Module):
     """A small language model over bytes."""
 
-    def __init__(self, width: int = 96, depth: int = 2, context: int = 64) -> None:
+    def __init__(self, width: int = 96, depth: int = 2) -> None:
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(256, width), nn.Embedding(context, width)
+        self.tokens, self.positions = nn.Embedding(256, width), nn.Embedding(CONTEXT, width)
         layer = functools.partial(nn.TransformerEncoderLayer, width, 4, 4 * width, 0.0, F.gelu, batch_first=True)
         self.blocks = nn.ModuleList(layer(norm_first=True) for _ in range(depth))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 256, bias=False)
@@ -172,26 +174,26 @@ def text(recurrent: bool = False, shifts: bool = False) -> Task:
     code = b"".join(file.read_bytes() for file in sorted(library.glob("*.py")))[:4_000_000]
     prose = (library / "pydoc_data" / "topics.py").read_bytes()
     sources = [torch.tensor(list(some), device=device()) for some in (code, prose)]
-    context, steps = 128, 600
+    steps = 500
 
     def source_of(step: int) -> tuple[Tensor, int]:
         source = sources[int(shifts and step >= steps // 2)]
         return source, int(0.9 * len(source))
 
     def cut(source: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        windows = source[starts.to(source.device)[:, None] + torch.arange(context + 1, device=source.device)]
+        windows = source[starts.to(source.device)[:, None] + torch.arange(CONTEXT + 1, device=source.device)]
         return windows[:, :-1], windows[:, 1:]
 
     def batch(seed: int, step: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(1_000_003 * seed + step)
         source, split = source_of(step)
-        return cut(source, torch.randint(split - context - 1, (32,), generator=generator))
+        return cut(source, torch.randint(split - CONTEXT - 1, (32,), generator=generator))
 
     def test(step: int) -> Iterator[tuple[Tensor, Tensor]]:
         source, split = source_of(step)
         generator = torch.Generator().manual_seed(1)
         for _ in range(8):
-            yield cut(source, split + torch.randint(len(source) - split - context - 1, (64,), generator=generator))
+            yield cut(source, split + torch.randint(len(source) - split - CONTEXT - 1, (64,), generator=generator))
 
     return Task(Recurrent if recurrent else Transformer, steps, batch, test, steps)
 

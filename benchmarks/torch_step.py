@@ -1,14 +1,15 @@
-"""What a training step with the PyTorch optimizer costs beside AdamW's, and how far the optimizer is from its floor.
+"""Time of a training step with the PyTorch optimizer relative to AdamW, and of the optimizer relative to its floor.
 
-    python benchmarks/torch_step.py                             # small networks on a CPU, large ones on a GPU
-    python benchmarks/torch_step.py --profile                   # and kernel by kernel where the optimizer's time goes
-    python benchmarks/torch_step.py --json results/torch_step_cpu.json
+    python benchmarks/torch_step.py                              # small networks on a CPU, large ones on a GPU
+    python benchmarks/torch_step.py --seconds 90 --json results/torch_step_gpu.json
+    python benchmarks/torch_step.py --profile                    # and the kernels of a step, by time
+    python benchmarks/torch_step.py --compile                    # and the step under torch.compile
 
 Optimizers take turns on one compiled model; a figure is the median over turns. "Whole" is forward, backward and
-optimizer, "alone" the optimizer on gradients that lie there; both are divided by those with
-`torch.optim.AdamW(fused=True)`. The floor of the optimizer has two parts: the iterations that make matrices
-orthogonal, batched by shape and timed alone in the best of several ways, and the bytes that must move, at the speed of
-a copy. Memory is what is allocated between steps beyond parameters and gradients, in copies of the parameters.
+optimizer, "alone" the optimizer with gradients in place; ratios are to `torch.optim.AdamW(fused=True)`. The floor of
+the optimizer is the sum of the iterations of the orthogonalisation, batched by shape and timed in the fastest of
+several ways, and of the bytes that must be moved, at the bandwidth of a copy. Memory is what is allocated between steps
+beyond parameters and gradients, in copies of the parameters. "Captured" is the plain step in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import gc
 import itertools
 import json
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -171,14 +173,17 @@ def torch_muon(model: nn.Module) -> Optimizers:
 
 
 ADAMW = "AdamW (fused)"
-TOLD = "Samuel over Muon, told"
+MAIN = "SAMUEL over Muon, steps given"
+CAPTURED, COMPILED = f"{MAIN}, captured", f"{MAIN}, compiled"
 OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizers]] = {
     ADAMW: lambda model: [torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)],
     "torch.optim.Muon + AdamW": torch_muon,
-    "Samuel over Adam, told": lambda model: [Samuel(model, "adam", steps=10**6)],
-    TOLD: lambda model: [Samuel(model, steps=10**6)],
-    "Samuel over Muon, not told": lambda model: [Samuel(model)],
-    "Samuel over Muon, told, state in 16 bits": lambda model: [Samuel(model, steps=10**6, state_dtype=torch.bfloat16)],
+    "SAMUEL over Adam, steps given": lambda model: [Samuel(model, "adam", steps=10**6)],
+    MAIN: lambda model: [Samuel(model, steps=10**6)],
+    "SAMUEL over Muon, steps not given": lambda model: [Samuel(model)],
+    f"{MAIN}, state in bfloat16": lambda model: [Samuel(model, steps=10**6, state_dtype=torch.bfloat16)],
+    CAPTURED: lambda model: [Samuel(model, steps=10**6)],
+    COMPILED: lambda model: [Samuel(model, steps=10**6)],
 }
 
 
@@ -313,8 +318,8 @@ def floor(model: nn.Module, device: torch.device, repeats: int) -> dict[str, Any
 # The benchmark
 
 
-def measure(network: str, device: torch.device, rounds: int, times: int) -> dict[str, Any]:
-    """All optimizers on one network."""
+def measure(network: str, device: torch.device, rounds: int, times: int, names: list[str]) -> dict[str, Any]:
+    """Some optimizers on one network."""
     torch.manual_seed(0)
     model = NETWORKS[device.type][network]().to(device)
     on_gpu = device.type == "cuda"
@@ -323,8 +328,11 @@ def measure(network: str, device: torch.device, rounds: int, times: int) -> dict
         model.pixels = model.pixels.to(memory_format=torch.channels_last)
     loss = compiled(model) if on_gpu else model
 
-    def gradients() -> None:
+    def gradients(buffers: list[Tensor] | None = None) -> None:
+        """Forward and backward, into given buffers of the gradients if there are some."""
         model.zero_grad()
+        for p, buffer in zip(model.parameters(), buffers or (), strict=False):
+            p.grad = buffer.zero_()
         with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
             value = loss()
         value.backward()
@@ -336,9 +344,9 @@ def measure(network: str, device: torch.device, rounds: int, times: int) -> dict
     print(f"{network}: compiled in {time.perf_counter() - start:.1f} s", flush=True)
     numbers = sum(p.numel() for p in model.parameters())
     found: dict[str, Any] = {"network": network, "parameters": numbers, "steps": []}
-    makers = dict(OPTIMIZERS)
+    makers = {name: OPTIMIZERS[name] for name in names}
     if network == "ResNet-18":
-        del makers["torch.optim.Muon + AdamW"]  # it takes no convolutions
+        makers.pop("torch.optim.Muon + AdamW", None)  # it takes no convolutions
     runs: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {}
     for name, make in makers.items():
         gc.collect()
@@ -350,8 +358,11 @@ def measure(network: str, device: torch.device, rounds: int, times: int) -> dict
             for optimizer in optimizers:
                 optimizer.step()
 
-        def whole(step: Callable[[], None] = step) -> None:
-            gradients()
+        if name == COMPILED:
+            step = torch.compile(optimizers[0].step, fullgraph=True)
+
+        def whole(step: Callable[[], None], buffers: list[Tensor] | None) -> None:
+            gradients(buffers)
             step()
 
         start = waited(device)
@@ -360,10 +371,13 @@ def measure(network: str, device: torch.device, rounds: int, times: int) -> dict
         first = waited(device) - start
         gc.collect()
         memory = (allocated(device, optimizers) - before) / (4 * numbers)
-        runs[name] = whole, step
+        buffers = None
+        if name == CAPTURED:  # a graph reads the gradients where they were
+            buffers = [p.grad for p in model.parameters() if p.grad is not None]
+            step = captured(step)
+        runs[name] = partial(whole, step, buffers), step
         found["steps"].append({"name": name, "copies": memory, "first_four_steps_seconds": first})
-    for row in found["steps"]:
-        whole, step = runs[row["name"]]
+    for whole, _ in runs.values():
         whole()
     taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in runs}
     for _ in range(rounds):
@@ -378,7 +392,7 @@ def measure(network: str, device: torch.device, rounds: int, times: int) -> dict
         row["optimizer_milliseconds"] = 1e3 * statistics.median(alone)
         # Of every pair of turns, since what else runs on the machine changes.
         row["over_adamw"] = statistics.median(a / b for a, b in zip(both, taken[ADAMW][0], strict=True))
-        if row["name"] == TOLD:
+        if row["name"] in (MAIN, CAPTURED, COMPILED):
             row["over_floor"] = row["optimizer_milliseconds"] / found["floor"]["milliseconds"]
     return found | {"_profiled": runs}
 
@@ -429,8 +443,10 @@ def described(found: dict[str, Any]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7, help="turns of every optimizer")
-    parser.add_argument("--times", type=int, default=0, help="steps of a turn; by default 1, and 10 on a GPU")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of every optimizer")
+    parser.add_argument("--times", type=int, default=0, help="steps of a turn; by default 1, and 5 on a GPU")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further network after this time")
+    parser.add_argument("--compile", action="store_true", help="add the step under torch.compile, which takes minutes")
     parser.add_argument("--networks", nargs="*", default=None, help="some of the networks")
     parser.add_argument("--profile", action="store_true", help="print the kernels of a step (on a GPU)")
     parser.add_argument("--json", type=Path, help="write the results to this file")
@@ -439,20 +455,29 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
     facts: dict[str, Any] = {
-        "command": "python benchmarks/torch_step.py",
+        "command": " ".join(["python benchmarks/torch_step.py", *sys.argv[1:]]),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU, one core",
         "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
         "networks": [],
     }
     profiled: list[tuple[str, Callable[[], None]]] = []
+    on_gpu = device.type == "cuda"
+    extra = {CAPTURED: on_gpu, COMPILED: arguments.compile}
+    names = [name for name in OPTIMIZERS if extra.get(name, True)]
+    began = time.perf_counter()
     for network in arguments.networks or NETWORKS[device.type]:
-        times = arguments.times or (10 if device.type == "cuda" else 1)
-        found = measure(network, device, arguments.rounds, times)
+        if time.perf_counter() - began > arguments.seconds:
+            print(f"{network} is left out: {arguments.seconds:g} seconds are over")
+            continue
+        times = arguments.times or (5 if on_gpu else 1)
+        found = measure(network, device, arguments.rounds, times, names)
         runs = found.pop("_profiled")
         print("\n".join(described(found)), flush=True)
         if arguments.profile and device.type == "cuda":
-            profiled += [(f"{network}, {name}", runs[name][1]) for name in (ADAMW, "Samuel over Adam, told", TOLD)]
+            profiled += [
+                (f"{network}, {name}", runs[name][1]) for name in (ADAMW, "SAMUEL over Adam, steps given", MAIN)
+            ]
         facts["networks"].append(found)
         if arguments.json:
             arguments.json.write_text(json.dumps(facts, indent=1) + "\n")

@@ -47,7 +47,8 @@ def on_page_content(content: str, page, **_) -> str:
     def replace(match: re.Match[str]) -> str:
         display = "inline" if match["inline"] is not None else "block"
         try:
-            return mathml(html.unescape(match[display]).strip(), display)
+            made = mathml(html.unescape(match[display]).strip(), display)
+            return made if display == "inline" else f'<div class="formula">{made}</div>'  # which scrolls by itself
         except ValueError as error:
             log.warning("%s: %s", page.file.src_uri, error)  # fails the build under --strict
             return match.group()

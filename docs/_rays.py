@@ -58,7 +58,7 @@ def line(a: np.ndarray, b: np.ndarray, look: str) -> str:
 
 def text(x: float, y: float, words: str, look: str = "") -> str:
     """Some words, in pixels."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="14" {look}>{words}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="18" {look}>{words}</text>'
 
 
 def contours() -> list[str]:
@@ -86,12 +86,15 @@ def drawing() -> str:
             for point, share in zip(points, shares, strict=True)
         ]
         across, down = place(points[-1])
-        parts.append(text(across - 10, down + 8, f"after {t} steps", f'fill="{colour}" text-anchor="end"'))
+        parts.append(text(across - 12, down + 10, f"after {t} steps", f'fill="{colour}" text-anchor="end"'))
     corners = " ".join("{:.1f},{:.1f}".format(*place(x)) for x in path)
     parts.append(f'<polyline points="{corners}" fill="none" stroke="{ORANGE}" stroke-width="2"/>')
     parts += [dot(path[t], 4, f'fill="{ORANGE}"') for t in (0, *SHOWN)]
     parts.append(dot(START, 4, 'fill="#222"'))
     parts.append(text(place(START)[0] - 4, place(START)[1] - 12, "c", 'font-style="italic"'))
+    parts.append(dot(np.zeros(2), 3, f'fill="{GREY}"'))
+    parts.append(text(ORIGIN[0] + 8, ORIGIN[1] - 6, "minimum", f'fill="{GREY}"'))
+    parts.append(text(across + 12, down + 6, "largest rate", f'fill="{SHOWN[max(SHOWN)]}"'))
     across, down = place(path[-1])
     parts.append(text(across - 6, down + 22, "x", f'font-style="italic" fill="{ORANGE}"'))
     inside = "\n".join(parts)

@@ -1,4 +1,4 @@
-"""Generate the tables of README.md and docs/ from the files in this folder.
+"""Generate the tables of README.md and docs/, and README's picture, from the files in this folder.
 
     python results/generate.py            write them
     python results/generate.py --check    exit with 1 where writing would change anything
@@ -24,10 +24,9 @@ from typing import Any
 
 RESULTS = Path(__file__).parent
 ROOT = RESULTS.parent
+PICTURE = ROOT / "docs" / "images" / "offline.svg"
 MARKED = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
-SAMUEL = ("samuel", "samuel (one search)")
-"""SAMUEL at its defaults, the newest rows first; older rows have one search for all parameters."""
 PEERS = ("schedule-free", "prodigy", "dadapt-adamw", "mechanic", "momo", "dog")
 TWELVE = [
     f"{base}/{schedule}"
@@ -89,16 +88,18 @@ def label(method: str) -> str:
     """A method as tables call it.
 
     >>> label("adam/warmup-cosine@0.05+average")
-    "Adam, warm-up and cosine, 0.05, SAMUEL's average"
+    'Adam, warm-up and cosine, 0.05, averaged'
     """
     if method in LABELS:
         return LABELS[method]
     plain = method.removesuffix("+average")
+    if plain in LABELS:
+        return f"{LABELS[plain]}, averaged"
     pair, _, rates = plain.partition("@")
     base, _, schedule = pair.partition("/")
     parts = [BASES[base], schedule.replace("warmup-cosine", "warm-up and cosine")]
     parts += [rates.replace(":", ", ")] if rates else []
-    parts += ["SAMUEL's average"] if plain != method else []
+    parts += ["averaged"] if plain != method else []
     return ", ".join(parts)
 
 
@@ -125,13 +126,8 @@ def study_table(name: str, columns: dict[str, str] | None = None) -> str:
     """All methods of a study, with the best of every column in bold."""
     found = study(name)
     heads = columns or {column["key"]: column["head"] for column in found["columns"] if "loss" not in column["key"]}
-    rows = [row for row in found["rows"] if "patient" not in row["method"]]  # a rule that was removed
+    rows = sorted((row for row in found["rows"] if "patient" not in row["method"]), key=place_of)  # a removed rule
     tops = {key: best([row["values"].get(key) for row in rows]) for key in heads}
-
-    def cell(row: dict[str, Any], key: str) -> str:
-        value = row["values"].get(key)
-        written = percent(value)
-        return f"**{written}**" if value is not None and value["mean"] == tops[key] else written
 
     def seeds(row: dict[str, Any]) -> str:
         return str(max(len(value["seeds"]) for value in row["values"].values()))
@@ -140,7 +136,9 @@ def study_table(name: str, columns: dict[str, str] | None = None) -> str:
     lines = []
     for row in rows:
         place = [str(row.get("rank_by_last") or "")] if places else []
-        lines.append([label(row["method"]), *(cell(row, key) for key in heads), *place, seeds(row)])
+        lines.append(
+            [label(row["method"]), *(cell_of(row["values"].get(key), tops[key]) for key in heads), *place, seeds(row)]
+        )
     head = ["accuracy, %", *heads.values(), *(["place in the search"] if places else []), "seeds"]
     return table(head, lines)
 
@@ -154,39 +152,120 @@ SHIFT_COLUMNS = {
 }
 
 
+def adams(rows: dict[str, Any]) -> list[str]:
+    """Adam with and without decoupled weight decay, at every rate and schedule that was tried."""
+    return [method for method in rows if method.startswith(("adam/", "adamw/"))]
+
+
+COMPARED: dict[str, Callable[[dict[str, Any]], Sequence[str]]] = {
+    "SAMUEL": lambda rows: ["samuel"],
+    "SAMUEL, previous version": lambda rows: ["samuel (one search)"],
+    "Muon, linear from 0.01": lambda rows: ["muonw/linear@0.01+average"],
+    "best Adam(W) tried": adams,
+    "best rate-free tried": lambda rows: PEERS,
+}
+"""What README compares, and the methods of a study among which each is the best, also where only test data can tell."""
+
+
+def best_of(rows: dict[str, Any], methods: Iterable[str], key: str) -> dict[str, Any] | None:
+    """The largest of some methods' values, or None where none was trained."""
+    values = [rows[method]["values"].get(key) for method in methods if method in rows]
+    known = [value for value in values if value is not None and value["mean"] is not None]
+    return max(known, key=lambda value: value["mean"], default=None)
+
+
 def headline() -> str:
-    """README's table: SAMUEL beside what a search would have found, and what needs none."""
+    """README's table: SAMUEL beside what searches found."""
     tasks = [
-        ("shift_quarter", "window_100", "after a shift"),
-        ("shift_quarter", "best_after", "its best"),
+        ("shift_quarter", "window_100", "shift, 100 rounds"),
+        ("shift_quarter", "best_after", "shift, best"),
         ("cifar10_25_epochs", "last_accuracy", "CIFAR-10"),
         ("imagenette", "last_accuracy", "Imagenette"),
         ("sst2", "last_accuracy", "SST-2"),
     ]
-
-    def cells(pick: Callable[[dict[str, Any]], list[str]]) -> list[str]:
-        found = []
-        for name, key, _ in tasks:
-            rows = rows_of(study(name))
-            values = [rows[method]["values"].get(key) for method in pick(rows) if method in rows]
-            values = [value for value in values if value is not None and value["mean"] is not None]
-            top = max(values, key=lambda value: value["mean"], default=None)
-            found.append(percent(top))
-        return found
+    trained = {name: rows_of(study(name)) for name, *_ in tasks}
 
     def searched(rows: dict[str, Any]) -> list[str]:
-        if "search:best" in rows:
-            return ["search:best"]
-        return [method for method in rows if method.split("@")[0] in TWELVE and "+" not in method]
+        return ["search:best"] if "search:best" in rows else [method for method in rows if of_twelve(method)]
 
-    lines = [
-        ["**SAMUEL**", *(f"**{cell}**" for cell in cells(lambda rows: newest(rows, SAMUEL)))],
-        ["best of a search", *cells(searched)],
-        ["best of six rate-free methods", *cells(lambda rows: list(PEERS))],
-        ["Adam at 0.001, cosine", *cells(lambda rows: ["adam/warmup-cosine"])],
-        ["Muon at 0.01, averaged", *cells(lambda rows: ["muonw/linear@0.01+average"])],
+    sizes = [sum(map(of_twelve, rows_of(study("shift_rates"))))]
+    sizes += [len(study(name)["search"]["last_accuracy"]) for name, rows in trained.items() if "search:best" in rows]
+    tried = [len(adams(rows)) for rows in trained.values()]
+    runs = {"best Adam(W) tried": span(tried)}
+    runs |= {
+        "best rate-free tried": str(len(PEERS)),
+        "best of the paper's search": span(sizes),
+    }
+    kinds = {**COMPARED, "best of the paper's search": searched}
+    cells = {
+        name: [best_of(trained[of], pick(trained[of]), key) for of, key, _ in tasks] for name, pick in kinds.items()
+    }
+    tops = [best(column) for column in zip(*cells.values(), strict=True)]
+    return table(
+        ["test accuracy, %", "runs tried", "seeds", *(head for *_, head in tasks)],
+        [
+            [name.replace("SAMUEL", "**SAMUEL**"), runs.get(name, "1"), seeds_of(row), *map(cell_of, row, tops)]
+            for name, row in cells.items()
+            if any(row)
+        ],
+    )
+
+
+def picture() -> str:
+    """README's picture: all schedules of three searches, and the rows of its table."""
+    drawing = beside("draw")
+    panels = []
+    for title, name in {
+        "CIFAR-10, 25 epochs": "cifar10_25_epochs",
+        "Imagenette, 15 epochs": "imagenette",
+        "SST-2, 25 epochs": "sst2",
+    }.items():
+        found, lines = study(name), {}
+        for label, pick in COMPARED.items():
+            value = best_of(rows_of(found), pick(rows_of(found)), "last_accuracy")
+            if value is not None:
+                lines[label] = 100 * value["mean"]
+        panels.append(drawing.Panel(title, [100 * value for value in found["search"]["last_accuracy"]], lines))
+    return drawing.draw(panels, [label for label in COMPARED if any(label in panel.lines for panel in panels)])
+
+
+def place_of(row: dict[str, Any]) -> int:
+    """Where a row stands in the table of a study: SAMUEL, the paper's algorithm, searches, what has no rate, others."""
+    method = row["method"]
+    kinds = [
+        method.startswith("samuel") and not method.startswith(("samuel-linear", "samuel-full")),
+        method.startswith("samuel"),
+        method.startswith("search:"),
+        "/" not in method,
+        method.startswith(("muon", "adamw")),
+        method in TWELVE,
+        True,
     ]
-    return table(["test accuracy, %", *(head for *_, head in tasks)], lines)
+    return kinds.index(True)
+
+
+def seeds_of(cells: Iterable[dict[str, Any] | None]) -> str:
+    """How many seeds the cells of a row are means of."""
+    return span([len(cell["seeds"]) for cell in cells if cell is not None])
+
+
+def span(counts: Sequence[int]) -> str:
+    """The smallest and the largest of some counts.
+
+    >>> span([3, 1, 2]), span([3, 3])
+    ('1–3', '3')
+    """
+    return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)}\u2013{max(counts)}"
+
+
+def cell_of(value: dict[str, Any] | None, top: float) -> str:
+    """A value in percent, in bold where it is the best of its column."""
+    return f"**{percent(value)}**" if value is not None and value["mean"] == top else percent(value)
+
+
+def of_twelve(method: str) -> bool:
+    """Whether a method is one of the paper's twelve baselines, at its rate or at another."""
+    return method.split("@")[0] in TWELVE and "+" not in method
 
 
 def experts_adagrad() -> str:
@@ -201,19 +280,110 @@ def experts_adagrad() -> str:
     )
 
 
-def newest(rows: dict[str, Any], names: Sequence[str]) -> list[str]:
-    """The first of some methods that has a row."""
-    return [name for name in names if name in rows][:1]
-
-
 def recovery() -> str:
     """How fast a small network recovers from permuted labels."""
     lines = []
     for row in load("recovery")["optimizers"]:
         failed = sum(steps is None for steps in row["each"])
         steps = f"{row['steps']:.0f}" if not failed else f"not in {failed} of {len(row['each'])} runs"
-        lines.append([row["name"], f"{100 * row['accuracy']:.2f}", steps])
+        lines.append(
+            [row["name"].replace("samuel", "SAMUEL").replace("adam", "Adam"), f"{100 * row['accuracy']:.2f}", steps]
+        )
     return table(["", "accuracy, %", "steps to recover"], lines)
+
+
+SMALL_TASKS = {"digits": "digits", "shift": "digits, labels permuted half-way", "text": "bytes of source code"}
+
+
+def small_tasks() -> str:
+    """Test loss at the end of small tasks in PyTorch, and the steps until a shift is recovered from."""
+    runs = load("small_tasks")["runs"]
+    methods = list(dict.fromkeys(run["method"] for run in runs))
+
+    def mean(task: str, method: str, key: str) -> float | None:
+        found = [run[key] for run in runs if (run["task"], run["method"]) == (task, method)]
+        return None if None in found else sum(found) / len(found)
+
+    def sweep(kind: str, task: str, key: str) -> tuple[str, str]:
+        values = {m: mean(task, m, key) for m in methods if m.startswith(f"{kind}@")}
+        known = {m: value for m, value in values.items() if value is not None}
+        best = min(known, key=lambda m: known[m])
+        return f"{known[best]:.{0 if key == 'recovery' else 3}f}", best.partition("@")[2]
+
+    lines = []
+    for name, written in (
+        ("samuel", "SAMUEL"),
+        ("samuel, averaged", "SAMUEL, averaged"),
+        ("samuel-untold", "SAMUEL, steps not given"),
+        ("samuel-adam", "SAMUEL over Adam"),
+        ("samuel-adam-untold", "SAMUEL over Adam, steps not given"),
+    ):
+        losses = [f"{mean(task, name, 'loss'):.3f}" for task in SMALL_TASKS]
+        lines.append([written, *losses, f"{mean('shift', name, 'recovery'):.0f}"])
+    for kind, written in (("adamw", "AdamW, best of 5 rates"), ("muon", "Muon, best of 4 rates")):
+        cells = [sweep(kind, task, "loss") for task in SMALL_TASKS] + [sweep(kind, "shift", "recovery")]
+        lines.append([written, *(f"{value} ({rate})" for value, rate in cells)])
+    return table(["test loss", *SMALL_TASKS.values(), "steps to recover"], lines)
+
+
+def memories(head: str, rows: Iterable[tuple[float, int, Sequence[float]]]) -> str:
+    """First 100 and 500 rounds and best after a shift, in percent, for each memory; the seeds side by side."""
+    found: dict[float, list[tuple[int, Sequence[float]]]] = {}
+    for memory, seed, values in rows:
+        found.setdefault(memory, []).append((seed, values))
+    lines = []
+    for memory in sorted(found):
+        seeds = sorted(found[memory])
+        lines.append(
+            [f"memory {memory:,.0f}", *(" / ".join(f"{values[i]:.1f}" for _, values in seeds) for i in range(3))]
+        )
+    return table([head, "first 100", "first 500", "best after"], lines)
+
+
+def memory_over_adam() -> str:
+    """What remembering rates does after a shift, an eighth of the protocol."""
+    rows = [
+        (0, run["seed"], [run["decision"][i] for i in (0, 1, 4)])
+        for run in load("research_rule")["runs"]
+        if run["what"] == "the complete rule, decay 0.3" and run["task"] == "shift at 0.125"
+    ]
+    for run in load("research_alarm")["runs"]:
+        memory = run["after_an_alarm"].get("as_if_rounds_old")
+        if memory and run["scale"] == 0.125:
+            keys = ("window_100", "window_500", "best_after")
+            rows.append((memory, run["seed"], [100 * run[key] for key in keys]))
+    return memories("over Adam, an eighth of the protocol, seed 100 / 101", rows)
+
+
+def memory_over_muon() -> str:
+    """The same over Muon, from one state at the shift, in 1,000 rounds after it."""
+    rows = load("research_rebound")["experience, from one state at the shift"]
+    return memories(
+        "over Muon, a quarter of the protocol, seed 100 / 101",
+        [(row["experience"], row["seed"], [row["metrics"][i] for i in (0, 1, 4)]) for row in rows],
+    )
+
+
+def step_times() -> str:
+    """Time of a training step in PyTorch beside AdamW's."""
+    columns = {
+        "Samuel over Muon, told": "SAMUEL",
+        "Samuel over Muon, not told": "steps not given",
+        "Samuel over Adam, told": "over Adam",
+        "torch.optim.Muon + AdamW": "`torch.optim.Muon`",
+    }
+    lines = []
+    for name in ("torch_step_gpu", "torch_step_cpu"):
+        if not (RESULTS / f"{name}.json").exists():
+            continue
+        found = load(name)
+        for network in found["networks"]:
+            ratios = {row["name"]: f"{row['over_adamw']:.2f}" for row in network["steps"]}
+            size = f"{network['network']}, {network['parameters'] / 1e6:.0f} million parameters, {found['device']}"
+            lines.append([size, *(ratios.get(column, "") for column in columns)])
+    if not lines:
+        return "Not measured with the current version; `results/torch_step_gpu.json` would be shown here.\n"
+    return table(["time of a training step, fused AdamW = 1", *columns.values()], lines)
 
 
 def streams(name: str) -> str:
@@ -237,7 +407,7 @@ def streams(name: str) -> str:
             written = "" if row is None else number(row["total_loss"])
             best_here = row is not None and learner not in tuned and row["total_loss"] == min(others)
             cells.append(f"**{written}**" if best_here else written)
-        lines.append([f"{learner}, best rate in hindsight" if learner in tuned else learner, *cells])
+        lines.append([f"{learner}, best rate" if learner in tuned else learner, *cells])
     return table(["total loss", *(stream["stream"] for stream in found)], lines)
 
 
@@ -309,17 +479,48 @@ def online() -> str:
 def scaling() -> str:
     """What a step costs on many GPUs, on paper."""
     head = ["", "GPUs", "MB sent for matrices", "by `fully_shard`", "forward, backward", "AdamW"]
-    head += ["SAMUEL: passes", "iterations", "exchange", "whole step over AdamW's"]
+    head += ["SAMUEL: passes", "iterations", "exchange", "whole step, AdamW = 1"]
     fields = ["megabytes_sent", "megabytes_sent_by_fully_shard", "forward_backward_ms", "adamw_ms"]
     fields += ["passes_ms", "iterations_ms", "exchange_ms"]
     lines = []
     for network in load("scaling")["networks"]:
-        name = f"{network['network']}, {network['iterations_tflop']:.0f} TFLOP of iterations"
+        name = f"{network['network']} parameters"
         for row in network["steps"]:
             cells = [f"{row[field]:,.0f}" if row[field] >= 100 else f"{row[field]:.2g}" for field in fields]
             lines.append([name, str(row["gpus"]), *cells, f"{row['ratio']:.2f}"])
             name = ""
     return table(head, lines)
+
+
+def torch_dtypes() -> str:
+    """Accuracy and memory with parameters and state in float32 and bfloat16."""
+    lines = []
+    runs = load("torch_dtypes")["runs"]
+    for kind in dict.fromkeys((run["parameters"], run["state"]) for run in runs):
+        cells: list[str] = []
+        of_kind = [run for run in runs if (run["parameters"], run["state"]) == kind]
+        for given in (True, False):
+            some = [run for run in of_kind if (run["steps"] is not None) == given]
+            losses = " and ".join(f"{run['loss']:.3f}" for run in some)
+            accuracies = " and ".join(f"{100 * run['accuracy']:.1f} %" for run in some)
+            cells += [f"{losses}; {accuracies}", f"{some[0]['copies']:.2f}"]
+        lines.append([*kind, *cells])
+    return table(["parameters", "state", "`steps=` given", "copies", "not given", "copies"], lines)
+
+
+def scaling_speeds() -> str:
+    """What the table of many GPUs assumes of the hardware."""
+    speeds = load("scaling")["speeds"]
+    lines = [
+        ["tokens on each GPU", f"{speeds['tokens']:,}"],
+        ["training, at 6 operations for each parameter and token", f"{speeds['training'] / 1e12:.0f} TFLOP/s"],
+        ["the five iterations that orthogonalise", f"{speeds['iterations'] / 1e12:.0f} TFLOP/s"],
+        ["memory", f"{speeds['memory'] / 1e12:.1f} TB/s"],
+        [f"links among the {speeds['node']} GPUs of a node", f"{speeds['within'] / 1e9:.0f} GB/s"],
+        ["links between nodes", f"{speeds['between'] / 1e9:.0f} GB/s"],
+        ["latency of a message", f"{1e6 * speeds['message']:.0f} µs"],
+    ]
+    return table(["", "speed"], lines)
 
 
 def regret_growth(stream: str, inside: str, lengths: Sequence[int]) -> str:
@@ -391,6 +592,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "digits_offline": lambda: study_table("digits_offline"),
     "experts_adagrad": experts_adagrad,
     "recovery": recovery,
+    "small_tasks": small_tasks,
+    "memory_over_adam": memory_over_adam,
+    "memory_over_muon": memory_over_muon,
+    "step_times": step_times,
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
     **beside("claims").TABLES,
@@ -401,6 +606,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "online": online,
     "table1_changes": lambda: regret_growth("changes", "stretch", (64, 512)),
     "scaling": scaling,
+    "torch_dtypes": torch_dtypes,
+    "scaling_speeds": scaling_speeds,
     "table1_calm": lambda: regret_growth("storms", "calm", (64, 1024)),
     "table1_sparse": lambda: regret_growth("sparse", "stretch", (128, 1024)),
     "conformal_price": lambda: conformal("price"),
@@ -428,13 +635,14 @@ def pages() -> list[Path]:
 
 
 def main() -> None:
-    """Write the tables, or check that nothing would change."""
-    stale = [(page, new) for page in pages() if (new := generated(page.read_text())) != page.read_text()]
+    """Write the tables and pictures, or check that nothing would change."""
+    made = {page: generated(page.read_text()) for page in pages()} | {PICTURE: picture()}
+    stale = [path for path, text in made.items() if text != path.read_text()]
     if "--check" in sys.argv[1:]:
-        sys.exit("\n".join(f"{page.relative_to(ROOT)} is not what results/ has" for page, _ in stale) or 0)
-    for page, new in stale:
-        page.write_text(new)
-        print(f"wrote {page.relative_to(ROOT)}")
+        sys.exit("\n".join(f"{path.relative_to(ROOT)} is not what results/ has" for path in stale) or 0)
+    for path in stale:
+        path.write_text(made[path])
+        print(f"wrote {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

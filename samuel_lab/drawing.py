@@ -1,7 +1,7 @@
-"""What the pages of all studies share: how figures look, how a page is put together, how a file is saved.
+"""Parts shared by the pages of `report` and `play`: figures, templates, saving.
 
-Colours of text, grid and background are left to the page's style sheet, so that a figure fits a light page, a
-dark page and paper.
+The style sheet of the page sets the colours of text, grid and background, so that figures suit a light page, a dark
+page and paper.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from samuel_lab.files import replace
 from samuel_lab.tables import single
 
 REFERENCE = {"color": "#8a8a8a", "dash": "dot", "width": 2}
-"""How a line looks that belongs to nobody."""
+"""Style of reference lines."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 CLEAR = "rgba(0,0,0,0)"
 FAINT = "rgba(138,138,138,0.55)"
 MANY = 7
-"""Of more lines than this only the few that matter are drawn at first."""
+"""With more lines than this, only a selection is drawn at first."""
 REST = "rest"
-"""Whose line the band of the lines that are not drawn is."""
+"""Name of the band of the lines that are not drawn."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure and the words that go with it.
+    """A figure with its heading, caption and text alternative.
 
     Attributes:
         name: an identifier, unique on the page.
-        title: a heading.
-        figure: what to draw.
-        alt: what it shows, for readers who cannot see it.
-        caption: what it shows, for all.
-        half: whether two of its kind fit side by side on a wide screen.
+        title: the heading.
+        figure: the plotly figure.
+        alt: the text alternative, for readers who cannot see the figure.
+        caption: the text below the figure.
+        half: whether it takes half of the width of a wide screen.
     """
 
     name: str
@@ -56,18 +56,18 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart, whose it is, and the band around it.
+    """A line of a chart, with an optional band.
 
     Attributes:
-        name: whose line it is, the same in every figure.
-        label: what the key calls it.
-        family: under which heading a reader chooses it.
-        x: where its points are.
-        y: how high they are; nan leaves a gap.
+        name: the method or learner, the same in every figure.
+        label: its name in the key.
+        family: the heading under which it is listed.
+        x: positions of its points.
+        y: their values; nan leaves a gap.
         style: colour, dash and width.
-        low: the lower edge of its band; None for no band.
-        high: the upper edge.
-        drawn: whether it is drawn at first. What is not is a part of the band of the rest until a reader chooses it.
+        low: lower edge of its band; None for no band.
+        high: upper edge.
+        drawn: whether it is drawn at first; otherwise it is part of the band of the rest until a reader selects it.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Choice:
-    """A line that a reader can choose to see: the attributes of `Line` that name it."""
+    """A line that a reader can select; attributes as in `Line`."""
 
     name: str
     label: str
@@ -92,7 +92,7 @@ class Choice:
 
 
 def blank(x: str, y: str) -> go.Figure:
-    """A figure with named axes and nothing in it yet; its key is made by the page."""
+    """An empty figure with named axes; the page makes its key."""
     figure = go.Figure()
     figure.update_layout(
         template="none",
@@ -122,7 +122,7 @@ def line(
     height: str = ".4~g",
     **more: Any,
 ) -> None:
-    """Add a line to a figure; `height` is how a reader is told its values, `more` goes to plotly as it is."""
+    """Add a line to a figure; `height` is the format of values on hover, `more` is passed to plotly."""
     settings: dict[str, Any] = {
         "name": label,
         "mode": "lines+markers" if markers else "lines",
@@ -139,7 +139,7 @@ def line(
 def curves(
     figure: go.Figure, lines: Sequence[Line], *, markers: bool = False, height: str = ".4~g", band: bool = True
 ) -> None:
-    """Add lines, the first on top: the few that matter, and below them the rest as a band from lowest to highest.
+    """Add lines, the first on top, and a band from the lowest to the highest of those that are not drawn.
 
     >>> import numpy as np
     >>> x = np.arange(3)
@@ -173,19 +173,19 @@ def curves(
 
 
 def the_rest(lines: Sequence[Line]) -> str:
-    """A sentence about the lines that are not drawn at first; nothing where all are."""
+    """A sentence about the lines that are not drawn at first; empty if all are drawn."""
     rest = sum(not line.drawn for line in lines)
-    return f" Drawn are SAMUEL and the best of every family; the grey band holds the other {rest}." if rest > 1 else ""
+    return f" Lines: SAMUEL and the best of every family; grey band: the other {rest}." if rest > 1 else ""
 
 
 def zoom(figure: go.Figure, lines: Sequence[Line], lower: float, upper: float) -> str:
-    """Begin and end the y axis where the drawn lines part, and say so; a double click shows everything.
+    """Limit the y axis to the range in which the drawn lines differ; returns a sentence that says so, or "".
 
     Args:
-        figure: what `lines` were added to, its y axis logarithmic already if it should be.
+        figure: the figure of `lines`; a logarithmic y axis must be set before.
         lines: its lines.
-        lower: the share of every drawn line that may lie below the axis.
-        upper: the share of it that may lie above.
+        lower: fraction of every drawn line that may lie below the axis.
+        upper: fraction that may lie above.
     """
     layout: Any = figure.layout
     logarithmic = layout.yaxis.type == "log"
@@ -204,11 +204,11 @@ def zoom(figure: go.Figure, lines: Sequence[Line], lower: float, upper: float) -
         return ""
     margin = 0.08 * (high - low)
     figure.update_yaxes(range=[float(low - margin), float(high + margin)])
-    return " The axis shows where the lines part; click twice for all of it."
+    return " The axis is limited to where the lines differ; double-click to see all."
 
 
 def _heights(one: Line, logarithmic: bool) -> np.ndarray:
-    """The heights of a line at even distances, whatever its points' are."""
+    """The values of a line at equidistant positions, as logarithms for a logarithmic axis."""
     known = np.isfinite(one.y) & ((one.y > 0) | (not logarithmic))
     if not known.any():
         return np.zeros(0)
@@ -221,7 +221,7 @@ def _visible(one: Line) -> bool | None:
 
 
 def _envelope(lines: Sequence[Line]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """From the lowest to the highest of some lines, wherever one of them has a point."""
+    """The lowest and the highest of some lines at every position of a point."""
     found: dict[float, list[float]] = {}
     for one in lines:
         for x, y in zip(one.x.tolist(), one.y.tolist(), strict=True):
@@ -255,15 +255,15 @@ def _clear(colour: str, opacity: float) -> str:
 
 
 def heat_map(at: np.ndarray, rows: Sequence[str], shares: np.ndarray, x: str, y: str, end: float) -> go.Figure:
-    """How shares of one are spread over named rows, from the start of a run to its end.
+    """Heat map of shares of the whole over the course of a run.
 
     Args:
-        at: where on the x axis each column belongs.
-        rows: the names of the rows, from below.
+        at: position of each column on the x axis.
+        rows: names of the rows, from below.
         shares: shape (rows, columns).
-        x: the title of the x axis.
-        y: what a row is.
-        end: where the x axis ends.
+        x: title of the x axis.
+        y: title of the y axis.
+        end: end of the x axis.
     """
     figure = blank(x, y)
     figure.add_trace(
@@ -285,12 +285,12 @@ def heat_map(at: np.ndarray, rows: Sequence[str], shares: np.ndarray, x: str, y:
 
 
 def brightest(shares: np.ndarray) -> float:
-    """The share at which the colours end, so that a few rounds with one heavy row do not darken the rest."""
+    """Upper end of the colour scale: a percentile, since a few columns with one heavy row would darken the rest."""
     return float(np.percentile(shares.max(axis=0), 95))
 
 
 def brightness(shares: np.ndarray) -> str:
-    """A sentence about where the colours of a heat map end; nothing where they end at the largest share.
+    """A sentence about the upper end of the colour scale; empty if that is the largest share.
 
     >>> brightness(np.array([[0.2, 0.6], [0.8, 0.4]])), brightness(np.array([[0.0, 0.0], [1.0, 1.0]]))
     (' The brightest colour stands for 79% and more.', '')
@@ -307,15 +307,16 @@ COLOUR_BAR: dict[str, Any] = {
     "xanchor": "right",
     "y": 1.02,
     "yanchor": "bottom",
-    "nticks": 5,
+    "nticks": 4,
+    "tickangle": 0,
     "ticks": "",
     "outlinewidth": 0,
 }
-"""The key to the colours of a heat map, above it."""
+"""Colour bar of a heat map, above it."""
 
 
 def mark(figure: go.Figure, places: Iterable[float], end: float) -> None:
-    """Mark places on the x axis, which goes from 0 to `end`, with thin vertical lines."""
+    """Draw thin vertical lines, and an x axis from 0 to `end`."""
     for place in places:
         figure.add_vline(x=place, line={"color": FAINT, "width": 1})
     figure.update_xaxes(range=[0, end])
@@ -330,7 +331,7 @@ def log_axis(figure: go.Figure, axis: str, *values: Any, ticks: Sequence[float] 
 
 
 def round_numbers(values: np.ndarray) -> list[float]:
-    """Numbers to label a logarithmic axis with: 1, 2 and 5 times the powers of ten, or few of them.
+    """Ticks of a logarithmic axis: 1, 2 and 5 times powers of ten; only the powers for a wide range.
 
     >>> round_numbers(np.array([3.0, 40.0]))
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
@@ -344,18 +345,18 @@ def round_numbers(values: np.ndarray) -> list[float]:
 
 
 def only_positive(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """The values, with gaps where they have no place on a logarithmic axis."""
+    """The values, with nan for those that a logarithmic axis cannot show."""
     array = np.asarray(values, dtype=float)
     return np.where(array > 0, array, np.nan)
 
 
 def page(template: str, drawings: Iterable[Drawing], **values: Any) -> str:
-    """A self-contained HTML page made from one of the templates, with its figures and what draws them.
+    """Render a self-contained HTML page, with its figures and the plotting library.
 
     Args:
-        template: the name of a file in `templates/` that extends `base.html`.
-        drawings: the figures that the page has a place for.
-        **values: what the template shows.
+        template: name of a file in `templates/` that extends `base.html`.
+        drawings: the figures of the page.
+        **values: variables of the template.
     """
     specs = ",".join(f'["{drawing.name}",{drawing.figure.to_json()}]' for drawing in drawings)
     return _templates().get_template(template).render(plotly=plotly(), figures=packed(f"[{specs}]"), **values)
@@ -363,12 +364,12 @@ def page(template: str, drawings: Iterable[Drawing], **values: Any) -> str:
 
 @cache
 def plotly() -> str:
-    """The library that draws the figures, packed to stand inside a page."""
+    """The plotting library, compressed for a page."""
     return packed(get_plotlyjs())
 
 
 def packed(text: str) -> str:
-    """Text that takes a third of the room, in letters that may stand anywhere in a page.
+    """Text compressed and encoded in base64.
 
     >>> zlib.decompress(base64.b64decode(packed("figures")))
     b'figures'
@@ -377,10 +378,10 @@ def packed(text: str) -> str:
 
 
 def save(path: Path, text: str) -> None:
-    """Write a file whole or not at all, making the folders it needs.
+    """Write a file atomically, creating parent folders.
 
     Raises:
-        OSError: if it cannot be written; nothing is left behind then, and an older file stays as it was.
+        OSError: if it cannot be written; an existing file is then unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, text)

@@ -14,12 +14,12 @@ import jax
 
 import samuel
 from samuel.jax import Checkpoints
-from samuel_lab.data import Tell as TellData
+from samuel_lab.data import Progress as DataProgress
 from samuel_lab.runs import Run, RunError
 from samuel_lab.studies.settings import BadSetting
 from samuel_lab.studies.study import DEVICES, Study
 from samuel_lab.trial.experiment import Experiment
-from samuel_lab.trial.training import Observer, Stop, Stopped, Tell, train
+from samuel_lab.trial.training import Observer, Progress, Stop, Stopped, train
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -77,8 +77,8 @@ def execute(
     study: Study,
     *,
     stop: Stop | None = None,
-    tell: Tell = lambda moment: None,
-    tell_data: TellData = lambda what, done, total: None,
+    progress: Progress = lambda moment: None,
+    data_progress: DataProgress = lambda what, done, total: None,
     planned: Callable[[Experiment, int], None] = lambda experiment, done: None,
     observers: Sequence[Observer] = (),
     repair: bool = False,
@@ -89,8 +89,8 @@ def execute(
         run: the folder.
         study: its settings.
         stop: requests an early stop.
-        tell: called with the progress of training.
-        tell_data: called with the progress of reading the data.
+        progress: called with the progress of training.
+        data_progress: called with the progress of reading the data.
         planned: called before training with the plan and the number of complete trials.
         observers: called with every event.
         repair: drop damaged metrics and what follows (a copy is kept), with their checkpoints.
@@ -107,7 +107,7 @@ def execute(
         run.begin_session(environment())
 
         def reading(what: str, done: int, total: int) -> None:
-            tell_data(what, done, total)
+            data_progress(what, done, total)
             _heed(stop, "stopped while the data were read")
 
         try:
@@ -138,7 +138,7 @@ def execute(
                         feed,
                         checkpoint_seconds=study.checkpoint_seconds,
                         stop=stop,
-                        tell=tell,
+                        progress=progress,
                         observers=observers,
                     )
             finally:

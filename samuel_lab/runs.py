@@ -23,7 +23,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,25 @@ FORMAT = 1
 """Version of the folder's format. Newer ones are refused."""
 DIGITS = 6
 """Significant digits of the numbers in `metrics.jsonl`."""
+
+
+Kinds = Mapping[str, tuple[Any, str]]
+"""Entries of a file, with what they may be and what that is called."""
+NAME, COUNT, SETTINGS = (str, "a text"), (int, "a whole number of at least 0"), (dict, "a dictionary")
+LIST = (list, "a list")
+CONFIG: Kinds = {"study": NAME, "options": SETTINGS, "command": NAME, "created": NAME}
+PLAN: Kinds = {
+    **dict.fromkeys(("study", "title", "about", "unit"), NAME),
+    **dict.fromkeys(("rounds", "shift", "steps_per_epoch", "batch"), COUNT),
+    **dict.fromkeys(("windows", "transitions", "trials"), LIST),
+    **dict.fromkeys(("data", "model"), SETTINGS),
+}
+TRIAL: Kinds = {
+    **dict.fromkeys(("trial", "label", "group", "about"), NAME),
+    **dict.fromkeys(("seed", "steps", "networks", "gradients"), COUNT),
+    **dict.fromkeys(("levels", "rates", "schedules"), LIST),
+}
+EVENT: Kinds = {"trial": NAME, "seed": COUNT, "step": COUNT, "steps": COUNT}
 
 
 class RunError(Exception):
@@ -129,10 +148,37 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """The study and its settings."""
-        config = self.read("config.json")
-        if not isinstance(config.get("study"), str) or not isinstance(config.get("options"), dict):
-            raise DamagedRun(f"{self.folder / 'config.json'} names no study and options: it is damaged")
-        return config
+        return self._of_kinds("config.json", CONFIG, needed=("study", "options", "command"))
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What follows from the settings and the data; RunError if there is none yet."""
+        if not (self.folder / "plan.json").is_file():
+            raise RunError(
+                f"{self.folder} has no plan.json: the run was stopped before its first trial. Continue it with "
+                f"`samuel resume {self.folder}`"
+            )
+        plan = self._of_kinds("plan.json", PLAN, needed=("study", "rounds", "trials"))
+        path, planned = self.folder / "plan.json", set()
+        for place, entry in enumerate(plan["trials"]):
+            wrong = _wrong_kind(entry, TRIAL, ("trial", "seed", "steps")) if isinstance(entry, dict) else repr(entry)
+            wrong = wrong or "it is there twice" * ((entry["trial"], entry["seed"]) in planned)
+            if wrong:
+                raise DamagedRun(f"{path} is damaged in trial {place}: {wrong}")
+            planned.add((entry["trial"], entry["seed"]))
+        study = self.config["study"]
+        if study != plan["study"]:
+            raise DamagedRun(
+                f"{path} is of the study {plan['study']!r}, and config.json names {study!r}: one was edited"
+            )
+        return plan
+
+    def _of_kinds(self, name: str, kinds: Kinds, needed: Sequence[str]) -> dict[str, Any]:
+        """One of the JSON files, whose entries are of the right kinds."""
+        found = self.read(name)
+        if wrong := _wrong_kind(found, kinds, needed):
+            raise DamagedRun(f"{self.folder / name} is damaged: {wrong}")
+        return found
 
     def read(self, name: str) -> dict[str, Any]:
         """One of the JSON files."""
@@ -141,7 +187,7 @@ class Run:
             found = json.loads(path.read_bytes())
         except (OSError, ValueError) as error:
             raise DamagedRun(f"{path} cannot be read: {error}") from None
-        if not isinstance(found, dict) or not isinstance(found.get("format"), int):
+        if not isinstance(found, dict) or type(found.get("format")) is not int:
             raise DamagedRun(f"{path} is not a file of a run: it names no format")
         if found["format"] > FORMAT:
             raise RunError(
@@ -360,7 +406,11 @@ class Lines:
         if not self.path.exists():
             return
         end = 0
-        with open(self.path, "rb") as file:
+        try:
+            file = open(self.path, "rb")  # noqa: SIM115  closed below
+        except OSError as error:
+            raise DamagedRun(f"{self.path} cannot be read: {error.strerror or error}") from None
+        with file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     return
@@ -384,12 +434,26 @@ class Lines:
         return self._file
 
 
-def wrong_measure(event: Mapping[str, Any]) -> str:
-    """The problem of a measurement, or None: values that are not numbers, accuracies above 1.
+def _wrong_kind(entry: Mapping[str, Any], kinds: Kinds, needed: Sequence[str]) -> str:
+    """Which value of an entry is of the wrong kind, or nothing. What is not needed may be missing or None."""
+    for name in [*needed, *kinds]:
+        value, (kind, called) = entry.get(name), kinds[name]
+        bad = not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and value < 0)
+        if bad and (value is not None or name in needed):
+            return f"{name} must be {called}, got {value!r}"
+    return ""
 
-    >>> wrong_measure({"step": 3, "loss": None, "accuracy": [0.5, 7.0]})
+
+def wrong_measure(event: Mapping[str, Any]) -> str:
+    """The problem of a line of `metrics.jsonl`, or nothing: values that are not numbers, accuracies above 1.
+
+    >>> wrong_measure({"event": "measure", "trial": "samuel", "seed": 0, "step": 3, "accuracy": [0.5, 7.0]})
     'accuracy must lie between 0 and 1, got 7.0'
     """
+    if event.get("event") not in ("measure", "end"):
+        return f"unknown event {event.get('event')!r}"
+    if wrong := _wrong_kind(event, EVENT, ("trial", "seed", "step")):
+        return wrong
     for name, most in (("loss", None), ("test_loss", None), ("rate", None), ("accuracy", 1), ("weights", 1)):
         for value in _flat(event.get(name)):
             if not isinstance(value, int | float) or isinstance(value, bool):
@@ -400,16 +464,13 @@ def wrong_measure(event: Mapping[str, Any]) -> str:
 
 
 def wrong_time(entry: Mapping[str, Any]) -> str:
-    """The problem of an entry of `times.jsonl`, or None.
+    """The problem of an entry of `times.jsonl`, or nothing.
 
     >>> wrong_time({"trial": "samuel", "seed": 0, "step": 8, "steps": 8, "train_seconds": -3})
     'train_seconds must be a number of at least 0, got -3'
     """
-    if not isinstance(entry.get("trial"), str):
-        return f"trial must be a name, got {entry.get('trial')!r}"
-    for name in ("seed", "step", "steps"):
-        if not isinstance(entry.get(name), int) or isinstance(entry[name], bool) or entry[name] < 0:
-            return f"{name} must be a whole number of at least 0, got {entry.get(name)!r}"
+    if wrong := _wrong_kind(entry, EVENT, ("trial", "seed", "step", "steps")):
+        return wrong
     for name in ("train_seconds", "test_seconds"):
         value = entry.get(name)
         if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0):

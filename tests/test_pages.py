@@ -10,7 +10,7 @@ import pytest
 from samuel.core.options import REPLACED
 
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 def load(path):
@@ -36,9 +36,17 @@ def test_a_table_that_nobody_makes_is_named():
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files(page):
-    for target in LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), target
+def test_links_lead_to_files_and_headings(page):
+    for target, heading in LINK.findall(page.read_text()):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}, heading
+
+
+def test_drawing_the_picture_again_changes_nothing():
+    assert generate.picture() == generate.PICTURE.read_text(), "run: python results/generate.py"
 
 
 def test_drawing_the_rays_again_changes_nothing():
@@ -58,18 +66,25 @@ def test_the_changelog_has_every_option_that_was_removed():
     assert {name for cell in options for name in re.findall(r"`(\w+)`", cell)} >= set(REPLACED)
 
 
-def documented():
-    """What the reference pages have: pairs of a module and a name, or a module and None for the module itself."""
+def directives():
+    """What the reference pages have, by module: the lines that name it and its options."""
     pages = "\n".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
-    for directive in re.split(r"^::: ", pages, flags=re.MULTILINE)[1:]:
-        module = importlib.import_module(directive.split()[0])
-        yield module, None
+    return [(text.split()[0], text) for text in re.split(r"^::: ", pages, flags=re.MULTILINE)[1:]]
+
+
+def documented():
+    """Every object in the reference, but the hooks, which need what they are for."""
+    for name, directive in directives():
+        if name.startswith("samuel.torch.hooks"):
+            continue
+        module = importlib.import_module(name)
         members = re.search(r"members: \[(.*)\]", directive)
         if members:
-            yield from ((module, name) for name in members[1].split(", "))
+            yield from (getattr(module, member) for member in members[1].split(", "))
         elif "members: false" not in directive:
             own = [name for name, one in vars(module).items() if getattr(one, "__module__", None) == module.__name__]
-            yield from ((module, name) for name in getattr(module, "__all__", [*own, *module.__annotations__]))
+            yield from (getattr(module, name) for name in getattr(module, "__all__", [*own, *module.__annotations__]))
+        yield module
 
 
 @pytest.mark.parametrize(
@@ -77,11 +92,21 @@ def documented():
 )
 def test_every_public_name_is_in_the_reference(package):
     module = importlib.import_module(package)
-    found = [one if name is None else getattr(one, name) for one, name in documented()]
+    found = list(documented())
     missing = [name for name in module.__all__ if not any(getattr(module, name) is one for one in found)]
     assert not missing
 
 
-@pytest.mark.parametrize("module", ["samuel.jax.paper", "samuel.online.river", "samuel.online.sklearn"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "samuel.jax.paper",
+        "samuel.online.river",
+        "samuel.online.sklearn",
+        "samuel.torch.hooks.lightning",
+        "samuel.torch.hooks.loggers",
+        "samuel.torch.hooks.trainer",
+    ],
+)
 def test_every_module_that_users_import_from_is_in_the_reference(module):
-    assert (importlib.import_module(module), None) in list(documented())
+    assert module in dict(directives())

@@ -7,7 +7,7 @@ Every formula of the package is written once and runs on NumPy arrays, on JAX ar
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import array_api_compat
@@ -15,6 +15,8 @@ import numpy as np
 
 Array = Any
 """An array of any library that array-api-compat knows; typed loosely because they share no base class."""
+_NAMESPACES: dict[type, Any] = {}
+"""By type of array. A dict, because `torch.compile` warns of the caches of array-api-compat."""
 
 
 def namespace(array: Array) -> Any:
@@ -24,9 +26,11 @@ def namespace(array: Array) -> Any:
     >>> namespace(np.zeros(3)).__name__
     'numpy'
     """
-    if isinstance(array, (np.ndarray, np.generic)):  # NumPy 2 follows the standard itself
-        return np
-    return array_api_compat.array_namespace(array)
+    kind = type(array)
+    if kind not in _NAMESPACES:
+        is_numpy = isinstance(array, (np.ndarray, np.generic))  # NumPy 2 follows the standard itself
+        _NAMESPACES[kind] = np if is_numpy else array_api_compat.array_namespace(array)
+    return _NAMESPACES[kind]
 
 
 def is_traced(array: Array) -> bool:
@@ -92,6 +96,27 @@ def iterate(step: Callable[[Any], Any], carry: Any, times: int, done: Callable[[
     return carry
 
 
+def repeat(step: Callable[[Any, Any], Any], carry: Any, table: Sequence[Sequence[float]]) -> Any:
+    """`carry = step(carry, row)` for every row of a table of numbers.
+
+    A Python loop. Where JAX compiles for a CPU a `lax.scan`, which is compiled in the time of one step; on a GPU the
+    loop would copy its carry in every step.
+
+    >>> repeat(lambda carry, row: row[0] * carry + row[1], 1.0, [(2.0, 1.0), (3.0, 0.0)])
+    9.0
+    """
+    leaf = carry[0] if isinstance(carry, tuple) else carry
+    if is_traced(leaf):
+        import jax
+
+        if jax.default_backend() == "cpu":
+            rows = jax.numpy.asarray(table, dtype=leaf.dtype)
+            return jax.lax.scan(lambda carry, row: (step(carry, row), None), carry, rows)[0]
+    for row in table:
+        carry = step(carry, row)
+    return carry
+
+
 def along_slots(mask: Array, array: Array, batch_axes: int) -> Array:
     """View a mask over slots, shape `(slots,)`, so that it broadcasts against `(*batch, slots, ...)`.
 
@@ -138,14 +163,31 @@ def inner(points: Array, vector: Array) -> Array:
     return matmul(points.reshape((*batch, m * n, dim)), vector[..., None]).reshape((*batch, m, n))
 
 
-def constant(table: np.ndarray, like: Array) -> Array:
-    """A table of numbers as an array of the library, dtype and device of another."""
+def constant(table: np.ndarray | tuple[float, ...], like: Array) -> Array:
+    """A table of numbers as an array of the library, dtype and device of another.
+
+    A tuple stays a constant under `torch.compile`.
+    """
     if isinstance(like, (np.ndarray, np.generic)):
-        return table.astype(like.dtype, copy=False)
+        return np.asarray(table, dtype=like.dtype)
     xp = namespace(like)
     if xp.__name__.startswith("jax"):
         return xp.asarray(table, dtype=like.dtype)
     return _on_device(table, like, like.dtype)
+
+
+def identity(size: int, like: Array) -> Array:
+    """The identity matrix in the library, dtype and device of another array.
+
+    >>> import numpy as np
+    >>> identity(2, np.zeros(3, np.float32))
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    xp = namespace(like)
+    # Not for JAX, whose tracers have no device.
+    where = {"device": like.device} if xp.__name__.endswith("torch") else {}
+    return xp.eye(size, dtype=like.dtype, **where)
 
 
 def beside(table: np.ndarray, like: Array) -> Array:
@@ -178,16 +220,22 @@ _tables: dict[Any, Any] = {}
 """Cache of tables on torch devices: copying one again would synchronise host and device."""
 
 
-def _on_device(table: np.ndarray, like: Array, dtype: Any) -> Array:
+def _on_device(table: np.ndarray | tuple[float, ...], like: Array, dtype: Any) -> Array:
     import torch
 
-    if like.device.type == "cpu" or type(like) is not torch.Tensor:  # or a fake tensor
-        # A copy: torch warns about read-only arrays.
-        return torch.asarray(table.copy(), dtype=dtype, device=like.device)
-    key = (table.tobytes(), table.dtype, table.shape, dtype, like.device)
-    if key not in _tables:
-        _tables[key] = torch.asarray(table.copy(), dtype=dtype, device=like.device)
-    return _tables[key]
+    if isinstance(table, tuple):
+        key: Any = (table, dtype, like.device)
+    elif like.device.type == "cpu":
+        key = None
+    else:
+        key = (table.tobytes(), table.dtype, table.shape, dtype, like.device)
+    if key in _tables and type(like) is torch.Tensor:  # not a fake tensor
+        return _tables[key]
+    values = table if isinstance(table, tuple) else table.copy()  # a copy: torch warns about read-only arrays
+    found = torch.asarray(values, dtype=dtype, device=like.device)
+    if key is not None and type(like) is torch.Tensor:
+        _tables[key] = found
+    return found
 
 
 def matmul(a: Array, b: Array) -> Array:

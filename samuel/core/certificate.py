@@ -106,7 +106,7 @@ def enter(ledger: Ledger, gains: Array, used_gains: Array, bound: Array) -> Ledg
     )
 
 
-def turn_page(ledger: Ledger, starts: Array, weights: Weights) -> Ledger:
+def reset(ledger: Ledger, starts: Array, weights: Weights) -> Ledger:
     """Reset the sums of the marked slots, for experts that start with these weights."""
     xp = namespace(ledger.gain)
     starts = xp.asarray(starts)

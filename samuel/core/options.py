@@ -80,7 +80,10 @@ def real_array(name: str, value: Any, dtype: Any = None) -> np.ndarray:
         raise ValueError(f"{name} must be real numbers, got {value!r} (dtype {array.dtype})")
     if dtype is None:
         dtype = np.float32 if array.dtype == np.float32 else np.float64
-    return np.array(array, dtype=dtype)
+    if np.can_cast(array.dtype, dtype):
+        return np.array(array, dtype=dtype)
+    with np.errstate(over="ignore"):  # to infinity, in float32
+        return np.array(array, dtype=dtype)
 
 
 def between(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
@@ -143,14 +146,18 @@ REPLACED = {
     "alarm": 'give on_shift="ignore" where shifts are not to be detected',
     "anchor_dtype": "give state_dtype",
     "base_state": _NO_RULES,
+    "bound": _NO_RULES,
+    "buffers": "give the model, and its batch statistics are averaged",
     "collapse": _NO_RULES,
     "combine": _NO_RULES,
+    "compiled": "a step needs no option to be compiled",
     "cover": "there is one block now; `samuel.jax.paper.algorithm1` takes covers",
     "decay": "give steps, and rates fall linearly to 0 at the end",
     "experience": "give search=RateSearch(memory=...)",
     "feedback": "`samuel.jax.Experts` supports other feedback",
     "horizon": "give steps",
     "lag": "give search=RateSearch(lag=...)",
+    "lrs": "give learning_rates",
     "newborns": _NO_RULES,
     "packed": "the state has the layout of the parameters",
     "patience": _NO_RULES,
@@ -159,6 +166,7 @@ REPLACED = {
     "reference": _NO_RULES,
     "rule": 'there is one rule now; `samuel.jax.paper.algorithm1` is what "theorem" was',
     "scale": _NO_RULES,
+    "seed": "nothing is drawn at random",
     "settle": "give search=RateSearch(settle=...)",
     "short_rates": _NO_RULES,
     "takeover": _NO_RULES,

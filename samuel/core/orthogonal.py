@@ -13,8 +13,9 @@ Jordan 2024, "Muon: An optimizer for hidden layers in neural networks".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from samuel.core.arrays import Array, matmul, namespace
+from samuel.core.arrays import Array, identity, matmul, namespace, repeat
 
 Coefficients = Sequence[tuple[float, float, float]]
 
@@ -39,11 +40,13 @@ def orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = matmu
     >>> bool(abs(np.linalg.svd(x, compute_uv=False) - 1).max() < 0.35)
     True
     """
-    x = normalised(matrices)
-    for a, b, c in COEFFICIENTS:
+
+    def step(x: Array, row: Sequence[Any]) -> Array:
+        a, b, c = row
         gram = product(x, _transposed(x))
-        x = a * x + product(b * gram + c * product(gram, gram), x)
-    return x
+        return a * x + product(b * gram + c * product(gram, gram), x)
+
+    return repeat(step, normalised(matrices), COEFFICIENTS)
 
 
 def gram_orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = matmul) -> Array:
@@ -61,15 +64,19 @@ def gram_orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = 
     True
     """
     x = normalised(matrices)
-    eye = namespace(x).eye(x.shape[-2], dtype=x.dtype)
-    gram = product(x, _transposed(x))
-    total = None
-    for place, (a, b, c) in enumerate(COEFFICIENTS):
-        polynomial = a * eye + b * gram + c * product(gram, gram)
-        total = polynomial if total is None else product(polynomial, total)
-        if place + 1 < len(COEFFICIENTS):
-            gram = product(product(polynomial, gram), polynomial)
-    return product(total, x)
+    eye = identity(x.shape[-2], x)
+
+    def polynomial(gram: Array, row: Sequence[Any]) -> Array:
+        a, b, c = row
+        return a * eye + b * gram + c * product(gram, gram)
+
+    def step(carry: tuple[Array, Array], row: Sequence[Any]) -> tuple[Array, Array]:
+        gram, total = carry
+        factor = polynomial(gram, row)
+        return product(product(factor, gram), factor), product(factor, total)
+
+    gram, total = repeat(step, (product(x, _transposed(x)), eye + 0 * x[..., :1, :1]), COEFFICIENTS[:-1])
+    return product(product(polynomial(gram, COEFFICIENTS[-1]), total), x)
 
 
 def normalised(matrices: Array) -> Array:

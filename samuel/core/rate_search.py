@@ -136,7 +136,7 @@ class RateSearch:
         zero = like * 0
         share = constant(self._prior, like) + zero[..., None]
         step_sizes = constant(np.full(self.Q, 1 / (1 - 0.5**self.Q)), like)  # fractions sum to 1 - 2^-Q
-        mean = xp.sum(share * constant(np.asarray(self.learning_rates), like), axis=-1)
+        mean = xp.sum(share * constant(self._rates, like), axis=-1)
         return SearchState(
             value=share[..., None] * step_sizes,
             square=zero[..., None] + share * 0,
@@ -169,7 +169,7 @@ class RateSearch:
             retreats: whether the block ends because steps were too long. The next block drops large rates.
         """
         xp = namespace(dots)
-        rates = constant(np.asarray(self.learning_rates), dots)
+        rates = constant(self._rates, dots)
         of_sum, of_lag = dots[..., :1], dots[..., 1:]
         before = self.shares(state)
         ours = xp.sum(before * rates, axis=-1, keepdims=True)
@@ -218,6 +218,10 @@ class RateSearch:
         return evidence(state, constant(self._prior, state.value))
 
     @property
+    def _rates(self) -> tuple[float, ...]:
+        return tuple(self.learning_rates)
+
+    @property
     def _prior(self) -> np.ndarray:
         powers = np.asarray(self.learning_rates) ** self.prior
         return powers / powers.sum()
@@ -240,8 +244,8 @@ class RateSearch:
     def _given_up(self, value: Array, mean: Array) -> Array:
         """The values without rates that are too large; the smallest rate always stays."""
         xp = namespace(value)
-        rates = constant(np.asarray(self.learning_rates), value)
-        smallest = constant(np.arange(len(self.learning_rates)) == 0, value) > 0
+        rates = constant(self._rates, value)
+        smallest = constant((1.0,) + (0.0,) * (len(self._rates) - 1), value) > 0
         keeps = (rates <= RETREAT * mean[..., None]) | smallest
         return _normalised(xp.where(keeps[..., None], value, 0.0), floor=False)
 

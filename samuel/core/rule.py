@@ -48,23 +48,47 @@ RAMP = 0.1
 """After `extend`, the schedule is reached in this fraction of the remaining steps."""
 ON_SHIFT = ("restart", "ignore")
 
+
+class Option(NamedTuple):
+    """An option of both drop-ins."""
+
+    default: Any
+    help: str
+
+
 OPTIONS = {
-    "learning_rates": "candidate learning rates. By default six decades in steps of half a decade, where people sweep "
-    "for that base: from 1e-6 to 1, and from 1e-5 to 10 for Adagrad and SGD without momentum. A long list costs "
-    "nothing.",
-    "steps": "length of the whole run in steps, if you know it: rates then fall linearly to 0 at its end. Without it "
-    "they fall as the root of time, and the averaged parameters are the ones to use.",
-    "weight_decay": "decoupled weight decay: parameters shrink by this times their learning rate in every step. "
-    "Vectors (biases, factors of norms) never do.",
-    "average": "keep the averaged parameters beside the trained ones, which costs a copy. By default where `steps` is "
-    "not given.",
-    "on_shift": 'what to do when the gradient leaps because the data have shifted: "restart" the search (what is known '
-    'about rates is kept) or "ignore" it.',
-    "clip": "largest norm of the whole gradient; a larger one is scaled down to it. Clip here and not before: the "
-    "shift detector must see the norm as it was.",
-    "search": "settings of the search, a `samuel.core.RateSearch`, in place of the default for the base.",
+    "learning_rates": Option(
+        None,
+        "candidate learning rates. By default six decades in steps of half a decade, where people sweep for that base: "
+        "from 1e-6 to 1, and from 1e-5 to 10 for SGD and Adagrad. A long list costs nothing.",
+    ),
+    "steps": Option(
+        None,
+        "number of steps of the whole run, if known: rates then fall linearly to 0 at its end, and no scheduler is "
+        "needed. Without it they fall with the root of time, and the averaged parameters are the ones to use.",
+    ),
+    "weight_decay": Option(
+        0.1, "decoupled weight decay of matrices and tables; vectors (biases, factors of norms) have none"
+    ),
+    "average": Option(None, "keep averaged parameters, at the cost of one copy. By default if `steps` is not given."),
+    "on_shift": Option(
+        "restart",
+        'what to do when the gradient norm leaps because the data have shifted: "restart" the search, with what was '
+        'learned about rates, or "ignore" it.',
+    ),
+    "clip": Option(
+        None,
+        "largest norm of the whole gradient. Clip here and not before: the shift detector needs the unclipped norm.",
+    ),
+    "search": Option(None, "settings of the search, a `samuel.core.RateSearch`, in place of the default for the base."),
+    "state_dtype": Option(
+        None,
+        "dtype of the direction sum, its lag and the average: by default bfloat16 for parameters in bfloat16, and "
+        "otherwise float32 (float64 for parameters in float64).",
+    ),
 }
-"""Options of both drop-ins, with their help texts."""
+"""The options that both drop-ins share. Their signatures have these defaults and their docstrings these texts, word for
+word (as text, so that editors and documentation find them), which `tests/test_drop_ins.py` compares."""
 
 
 class RuleState(NamedTuple):

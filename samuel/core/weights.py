@@ -22,7 +22,6 @@ one place along `q`: the largest step size ends, and a new smallest one starts w
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -146,12 +145,7 @@ def alive(weights: Weights) -> Array:
 
 def fractions(value: Array) -> Array:
     """`B eta_q = 2^-q` for values `(..., Q)`."""
-    return constant(_powers(value.shape[-1]), value)
-
-
-@lru_cache(maxsize=64)
-def _powers(Q: int) -> np.ndarray:
-    return 0.5 ** np.arange(1, Q + 1)
+    return constant(tuple([0.5**q for q in range(1, value.shape[-1] + 1)]), value)
 
 
 def smallest_value(value: Array) -> float:

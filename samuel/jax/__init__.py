@@ -1,9 +1,8 @@
 """SAMUEL for JAX: a drop-in optax optimizer, and an engine that trains every expert for itself.
 
 - `samuel`: the optimizer. One gradient a step; nothing else in your training loop changes.
-- `averaged`: the parameters to test and use, an average of those trained; `pace` averages other things along.
-- `learning_rate`, `weights`, `shifts`, `skipped`: what its state tells, also inside `jit`. `extend` lets a run go on
-  for more steps than it was given.
+- `averaged`: the averaged parameters, to evaluate and deploy; `pace` averages other variables the same way.
+- `learning_rate`, `weights`, `shifts`, `skipped`: read its state, also inside `jit`. `extend` gives a run more steps.
 - `roles`: which parameters of a tree are matrices, tables and vectors.
 - `paper.algorithm1`: the paper's algorithm with one gradient a step, and its guarantee.
 - `Experts`: the paper's form, in which every expert trains a network of its own; `Sweep`: many schedules at once, which

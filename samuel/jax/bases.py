@@ -1,4 +1,4 @@
-"""Base optimizers by name: what gives SAMUEL its directions, at a learning rate of one."""
+"""Base optimizers by name, which give SAMUEL its directions at a learning rate of one."""
 
 from __future__ import annotations
 

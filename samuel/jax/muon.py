@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import AxisType, PartitionSpec
 
 from samuel.core import orthogonal as core
+from samuel.core.arrays import is_traced
 from samuel.core.roles import Role
 from samuel.jax.roles import as_matrices, from_matrices
 from samuel.jax.roles import roles as find_roles
@@ -42,15 +44,15 @@ def scale_by_muon(roles: Any | Callable[[str, Any], Any] = None) -> optax.Gradie
     Here `m'` is Nesterov's: the mean as it will be if the next gradient is like this one, free of its start at 0. The
     factor gives entries of the size of Adam's, so Adam's learning rates are usual for both.
 
-    Names and shapes say what is a matrix (`samuel.jax.roles`): the axes of a convolution or of attention's heads are
-    joined, stacks of layers are taken one by one, and so are the parts of a joined projection. Matrices of one shape
-    are worked on in one go.
+    Matrices are found by name and shape (`samuel.jax.roles`): the axes of a convolution or of attention's heads are
+    joined; stacks of layers and the parts of a joined projection are separate matrices. Matrices of one shape are
+    orthogonalised in one batch.
 
     Jordan 2024, "Muon: An optimizer for hidden layers in neural networks"; the factor is of Liu et al. 2025, "Muon is
     scalable for LLM training".
 
     Args:
-        roles: roles that are known better, as `samuel.jax.roles` takes them.
+        roles: overrides of the roles found, as `samuel.jax.roles` takes them.
 
     >>> import jax.numpy as jnp
     >>> base = scale_by_muon()
@@ -136,7 +138,7 @@ def _orthogonal(momenta: list[jax.Array], roles: list[Role]) -> list[jax.Array]:
         alike.setdefault((batch.shape[1:], batch.dtype), []).append(key)
     for ((rows, columns), _), keys in alike.items():
         stacks = [batches[key] for key in keys]
-        made = orthogonal(jnp.concatenate(stacks) if len(stacks) > 1 else stacks[0])
+        made = _shared(orthogonal)(jnp.concatenate(stacks) if len(stacks) > 1 else stacks[0])
         made = made * (core.SIZE * max(rows, columns) ** 0.5)
         at = 0
         for key, stack in zip(keys, stacks, strict=True):
@@ -146,6 +148,25 @@ def _orthogonal(momenta: list[jax.Array], roles: list[Role]) -> list[jax.Array]:
         from_matrices([batches[key] for key in batches if key[0] == place], role, m.shape) if _is_matrix(role) else m
         for place, (m, role) in enumerate(zip(momenta, roles, strict=True))
     ]
+
+
+def _shared(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """A function of a stack of matrices, with the stack divided over the devices of the mesh of `jax.set_mesh`.
+
+    Every device then works on whole matrices of its own, which reach it and return by one all-to-all each. A stack of
+    fewer matrices than devices, or without a mesh, is left to the compiler.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = tuple(name for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Auto)
+
+    def divided(stack: jax.Array) -> jax.Array:
+        if mesh.empty or len(axes) < len(mesh.axis_names) or len(stack) < mesh.size or not is_traced(stack):
+            return function(stack)
+        place = PartitionSpec(axes)
+        constrain = jax.lax.with_sharding_constraint
+        return constrain(function(constrain(stack, place)), place)
+
+    return divided
 
 
 def _is_matrix(role: Role) -> bool:

@@ -150,7 +150,7 @@ def algorithm1(
         restarts = jnp.asarray(cover.starts(state.round + 1, slots))
         fresh = lambda new, old: jax.tree.map(lambda n, o: jnp.where(_beside(restarts, o), n, o), new, old)  # noqa: E731
         weights = mw.restart(weights, restarts, prior)
-        ledger = core.turn_page(ledger, restarts, weights)
+        ledger = core.reset(ledger, restarts, weights)
         origin = fresh(here, state.origin)
         sums = fresh(jax.tree.map(jnp.zeros_like, sums), sums)
         if not shared:

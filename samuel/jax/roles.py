@@ -31,7 +31,7 @@ def roles(params: Any, override: Any | Callable[[str, Any], Any] = None) -> Any:
 
     Args:
         params: the tree of parameters; arrays or their shapes.
-        override: roles that are known better: a tree, a prefix of that of the parameters, of "matrix", "table",
+        override: roles in place of those found: a tree, a prefix of that of the parameters, of "matrix", "table",
             "vector", `Role` or None (as found); or a function of a parameter's name, with dots, and the parameter.
 
     Returns:
@@ -48,10 +48,10 @@ def roles(params: Any, override: Any | Callable[[str, Any], Any] = None) -> Any:
     if not leaves:
         raise ValueError("the tree of parameters is empty")
     found = named_roles(params)
-    told = _told(override, params, [*found], leaves)
+    given = _given(override, params, [*found], leaves)
     chosen = [
         role if other is None else rules.checked(name, _shape(leaf), other, role)
-        for (name, role), leaf, other in zip(found.items(), leaves, told, strict=True)
+        for (name, role), leaf, other in zip(found.items(), leaves, given, strict=True)
     ]
     return jax.tree.unflatten(structure, chosen)
 
@@ -293,11 +293,11 @@ def _named(entry: _Entry, under: dict[str, list[_Entry]]) -> int:
     return 0
 
 
-# What the user says
+# Overrides
 
 
-def _told(override: Any, params: Any, names: list[str], leaves: list[Any]) -> list[Any]:
-    """What the user says of each parameter; None where they say nothing."""
+def _given(override: Any, params: Any, names: list[str], leaves: list[Any]) -> list[Any]:
+    """The role given for each parameter; None where none is."""
     if override is None:
         return [None] * len(leaves)
     if callable(override):

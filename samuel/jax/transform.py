@@ -19,7 +19,7 @@ from samuel.core.rate_search import RateSearch, evidence, search_for
 from samuel.core.rule import Rule, RuleState
 from samuel.jax import bases
 from samuel.jax.muon import found_roles
-from samuel.jax.vectors import Place, fit, narrowed, products, step
+from samuel.jax.vectors import Place, apart, factors, fit, narrowed, products, step
 
 
 class SamuelState(NamedTuple):
@@ -68,38 +68,33 @@ def samuel(
     state_dtype: Any = None,
     roles: Any | Callable[[str, Any], Any] = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """An optimizer that finds its learning rate while it trains, and finds it again when the data shift.
+    """Learning-rate-free optimizer: finds its learning rate while a network trains, and again when the data shift.
 
-    Use it as any optax optimizer. It needs the parameters in `update`; nothing else of your loop changes. By default
-    matrices move by Muon and everything else by Adam, each with a search for its learning rate; names and shapes in the
-    tree of parameters say which is which, and `samuel.jax.roles(params)` displays it. `samuel.core.rate_search` has the
-    formulas.
+    An optax optimizer like any other; `update` needs the parameters. By default matrices are trained with Muon and
+    everything else with Adam, each with a search for its learning rate. The roles of parameters are found from the
+    names and shapes in their tree; `samuel.jax.roles(params)` lists them. `samuel.core.rule` has the formulas.
 
-    A schedule of your own multiplies the rate that is found: `optax.chain(samuel(), optax.scale_by_schedule(...))`.
+    A schedule multiplies the rate that was found: `optax.chain(samuel(), optax.scale_by_schedule(...))`.
 
     Args:
         base: what gives the directions: "muon" (for matrices, and Adam for the rest), "adam", "adagrad", "momentum",
             "sgd", or any optax transformation *without a learning rate*, such as `optax.scale_by_adam(b2=0.95)`.
         learning_rates: candidate learning rates. By default six decades in steps of half a decade, where people sweep
-            for that base: from 1e-6 to 1, and from 1e-5 to 10 for Adagrad and SGD without momentum. A long list costs
-            nothing.
-        steps: number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end. Without it
-            they fall as the root of time, and the averaged parameters are the ones to use. The state keeps it: `extend`
-            lets a run go on for longer.
-        weight_decay: decoupled weight decay: parameters shrink by this times their learning rate in every step. Vectors
-            (biases, factors of norms) never do.
-        average: keep the averaged parameters beside the trained ones, which costs a copy. By default where `steps` is
-            not given.
-        on_shift: what to do when the gradient leaps because the data have shifted: "restart" the search (what is known
-            about rates is kept) or "ignore" it.
-        clip: largest norm of the whole gradient; a larger one is scaled down to it. Clip here and not before: the shift
-            detector must see the norm as it was.
-        search: the numbers of the rule, a `samuel.core.RateSearch`, if not those that suit the base.
-        state_dtype: dtype of direction sum, lag and average: "float32", or "bfloat16" for half the memory. By default
-            that of each parameter, but not less than 32 bits for float16.
-        roles: roles that are known better than names and shapes tell: a tree of "matrix", "table", "vector" or None (as
-            found) like that of the parameters, or a prefix of it; or a function of a parameter's name, with dots, and
-            the parameter.
+            for that base: from 1e-6 to 1, and from 1e-5 to 10 for SGD and Adagrad. A long list costs nothing.
+        steps: number of steps of the whole run, if known: rates then fall linearly to 0 at its end, and no scheduler is
+            needed. Without it they fall with the root of time, and the averaged parameters are the ones to use. The
+            state stores it; `extend` changes it.
+        weight_decay: decoupled weight decay of matrices and tables; vectors (biases, factors of norms) have none.
+        average: keep averaged parameters, at the cost of one copy. By default if `steps` is not given.
+        on_shift: what to do when the gradient norm leaps because the data have shifted: "restart" the search, with what
+            was learned about rates, or "ignore" it.
+        clip: largest norm of the whole gradient. Clip here and not before: the shift detector needs the unclipped norm.
+        search: settings of the search, a `samuel.core.RateSearch`, in place of the default for the base.
+        state_dtype: dtype of the direction sum, its lag and the average: by default bfloat16 for parameters in
+            bfloat16, and otherwise float32 (float64 for parameters in float64). Give "float32" or "bfloat16", which
+            takes half the memory.
+        roles: overrides of the roles found: a tree of "matrix", "table", "vector" or None (as found) like that of the
+            parameters, or a prefix of it; or a function of a parameter's name, with dots, and the parameter.
 
     Returns:
         An `optax.GradientTransformationExtraArgs`. `averaged`, `learning_rate`, `weights`, `shifts` and `skipped` read
@@ -173,11 +168,16 @@ def samuel(
         where = places(params)
         dots, squares = products(jax.tree.leaves(gradient), sums, lags, where, rule.groups)
         decay = jnp.asarray([weight_decay, 0.0], jnp.float32)[None]
-        after, moves = rule.advance(state.rule, dots, squares, decay)
+
+        def advance(*of_rule: Any) -> Any:
+            after, moves = rule.advance(*of_rule)
+            return after, moves, factors(moves, search.lag)
+
+        after, moves, scalars = apart(advance, state.rule.round, state.rule, dots, squares, decay)
 
         usable = moves.gradient > 0
-        heard = jax.tree.map(lambda g: jnp.where(usable, g * moves.gradient.astype(g.dtype), 0), gradient)
-        steps, stepped = direction.update(heard, state.base, full, **extra)
+        scaled = jax.tree.map(lambda g: jnp.where(usable, g * moves.gradient.astype(g.dtype), 0), gradient)
+        steps, stepped = direction.update(scaled, state.base, full, **extra)
         base = jax.tree.map(
             lambda fresh, new, old: jnp.where(moves.reset, fresh.astype(old.dtype), jnp.where(usable, new, old)),
             jax.tree.map(jnp.asarray, direction.init(full)),
@@ -190,7 +190,7 @@ def samuel(
         for p, x, s, lag, d, rest, place in zip(
             leaves, wide, sums, lags, jax.tree.leaves(steps), rests, where, strict=True
         ):
-            change, s, lag = step(x, s, lag, d.astype(x.dtype), place, moves, search.lag, state.rule.round)
+            change, s, lag = step(x, s, lag, d.astype(x.dtype), scalars.at(place, x.dtype), state.rule.round)
             change, rest = fit(change, rest, p)
             for values, value in zip((changes, new_sums, new_lags, new_rests), (change, s, lag, rest), strict=True):
                 values.append(value)
@@ -227,15 +227,15 @@ def learning_rate(state: Any) -> jax.Array:
 
 
 def averaged(state: Any, params: optax.Params) -> optax.Params:
-    """The averaged parameters, which have less of the steps' noise: those to test and to use.
+    """The averaged parameters, to evaluate and to deploy: they have less of the noise of single steps.
 
-    They are the average over the last part of what was trained since the last shift. Training goes on with the
-    parameters themselves. What a network carries along (statistics of batch norm) is averaged at the same `pace`.
+    The average is over the last part of training since the last shift. Training continues with the parameters
+    themselves. Average other variables, such as batch statistics, with the same `pace`.
 
     Args:
         state: the state of `samuel`, or of any optax optimizer that has it inside. May be traced.
-        params: the parameters as they are now, which are the last to enter the average. They are returned where there
-            is no average, and so are those that `optax.masked` or `optax.partition` keeps from it.
+        params: the current parameters, the last to enter the average. Returned unchanged where no average is kept, as
+            are those that `optax.masked` or `optax.partition` excludes.
 
     >>> import jax.numpy as jnp
     >>> from samuel.jax import averaged, samuel
@@ -281,9 +281,9 @@ def averaged(state: Any, params: optax.Params) -> optax.Params:
 
 
 def pace(state: Any) -> jax.Array:
-    """How far the average went towards the parameters in the last step; see `averaged`.
+    """The weight of the parameters in the last update of the average; see `averaged`.
 
-    To average anything else along, such as batch statistics: `optax.incremental_update(new, average, pace(state))`.
+    To average other variables, such as batch statistics: `optax.incremental_update(new, average, pace(state))`.
 
     >>> import jax.numpy as jnp
     >>> from samuel.jax import pace, samuel
@@ -299,11 +299,10 @@ def pace(state: Any) -> jax.Array:
 
 
 def weights(state: Any) -> jax.Array:
-    """What is known about the candidate rates: their weights relative to those at the start, summing to 1.
+    """The weights of the candidate rates relative to their prior, summing to 1, in ascending order of the rates.
 
-    All are equal before the first step; weight that piles up at an end of the list asks for a longer list. They are in
-    ascending order of the rates; over "muon" there are two rows, of matrices and of everything else. See
-    `learning_rate`.
+    All are equal before the first step. Weight at an end of the list means that the list should be longer there. Over
+    "muon" there are two rows, for matrices and for everything else.
 
     >>> import jax.numpy as jnp
     >>> from samuel.jax import samuel, weights
@@ -315,27 +314,24 @@ def weights(state: Any) -> jax.Array:
 
 
 def shifts(state: Any) -> jax.Array:
-    """How often the search was restarted because the data seemed to have shifted; see `learning_rate`.
-
-    Not a count of changes in the data, but of leaps of the gradient. A slow change makes none.
-    """
+    """Number of restarts because the data shifted: of leaps of the gradient norm, which slow changes do not cause."""
     return _found(state).rule.detector.shifts
 
 
 def skipped(state: Any) -> jax.Array:
-    """How many gradients were left out because they were not finite or blew up; see `learning_rate`."""
+    """Number of skipped gradients: not finite, or a blow-up."""
     return _found(state).rule.skipped
 
 
 def extend(state: Any, steps: int) -> Any:
-    """The state of a run that goes on for more steps than it was given, without a leap of the learning rate.
+    """The state of a run extended to more steps, without a leap of the learning rate.
 
-    Rates grow from where they are until they have reached the schedule of the longer run, in a tenth of the steps that
-    are left. Go on with the same optimizer.
+    Within a tenth of the remaining steps, rates grow to the schedule of the longer run. Continue with the same
+    optimizer.
 
     Args:
         state: the state of `samuel`, or of any optax optimizer that has it inside.
-        steps: number of steps of the whole run, those so far included.
+        steps: number of steps of the whole run, including the steps so far.
 
     >>> import jax.numpy as jnp
     >>> from samuel.jax import extend, samuel

@@ -6,12 +6,13 @@ Every array lies where its parameter lies, also when that is spread over devices
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from samuel.core.arrays import is_traced
 from samuel.core.rule import Moves
 
 
@@ -47,8 +48,65 @@ def products(
     return table[:, :2], table[:, 2]
 
 
+class Factors(NamedTuple):
+    """Factors of the pass over all parameters, made of `samuel.core.rule.Moves`.
+
+    change = shrink * p + slide * s + along * d + back * l
+    s      = keep * s + enter * d
+    l      = hold * l + admit * d
+    """
+
+    shrink: jax.Array
+    slide: jax.Array
+    along: jax.Array
+    back: jax.Array
+    keep: jax.Array
+    enter: jax.Array
+    hold: jax.Array
+    admit: jax.Array
+
+    def at(self, place: Place, dtype: Any) -> Factors:
+        """The factors of one parameter."""
+        own = (factor[place if factor.ndim == 2 else place.search] for factor in self)
+        return Factors(*(factor.astype(dtype) for factor in own))
+
+
+def factors(moves: Moves, memory: float) -> Factors:
+    """The factors of a step; `s` and `l` become 0 at a restart.
+
+    Args:
+        moves: the scalars of the rule.
+        memory: of the lag: `RateSearch.lag`.
+    """
+    goes_on = 1.0 - moves.restart
+    keep, enter = goes_on * moves.keep, goes_on * moves.enter
+    lag = jnp.where(moves.gradient > 0, memory, 1.0)  # a skipped step does not count
+    return Factors(
+        moves.keep - 1, moves.slide, moves.along, moves.back, keep, enter, hold=lag * keep, admit=lag * enter
+    )
+
+
+def apart(function: Callable[..., Any], some: jax.Array, *arguments: Any) -> Any:
+    """`function(*arguments)`, compiled for a CPU as a unit of its own.
+
+    XLA's CPU compiler repeats cheap arithmetic on scalars in the loop over every array that depends on it, which here
+    would double the time to compile. It does not look into a conditional. (On a GPU it repeats less, and a
+    conditional would wait for the host.)
+
+    Args:
+        function: function of the arguments.
+        some: any number that is not negative, which the compiler must not know.
+        arguments: its arguments.
+    """
+    if jax.default_backend() != "cpu" or not is_traced(some):
+        return function(*arguments)
+    like = jax.eval_shape(function, *arguments)
+    blank = lambda *_: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)  # noqa: E731
+    return jax.lax.cond(some >= 0, function, blank, *arguments)
+
+
 def step(
-    p: jax.Array, s: jax.Array, lag: jax.Array, d: jax.Array, place: Place, moves: Moves, memory: Any, round: jax.Array
+    p: jax.Array, s: jax.Array, lag: jax.Array, d: jax.Array, own: Factors, round: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The change of one parameter, its direction sum and its lag.
 
@@ -57,21 +115,12 @@ def step(
         s: the direction sum.
         lag: the lag.
         d: the direction.
-        place: where its scalars are.
-        moves: the scalars.
-        memory: of the lag: `RateSearch.lag`.
+        own: its factors.
         round: number of the step, for the rounding of what has 16 bits.
     """
-    keep = moves.keep[place]
-    scalars = (moves.slide[place], moves.along[place.search], moves.back[place.search], moves.enter[place.search])
-    slide, along, back, enter = (scalar.astype(p.dtype) for scalar in scalars)
-    shrink = (keep - 1).astype(p.dtype)
     wide_s, wide_lag = s.astype(p.dtype), lag.astype(p.dtype)
-    change = shrink * p + slide * wide_s + along * d + back * wide_lag
-    keep, restart = keep.astype(p.dtype), moves.restart
-    memory = jnp.where(moves.gradient > 0, memory, 1.0)  # a step that is left out does not count
-    new_s = jnp.where(restart, 0, keep * wide_s + enter * d)
-    new_lag = jnp.where(restart, 0, memory * (keep * wide_lag + enter * d))
+    change = own.shrink * p + own.slide * wide_s + own.along * d + own.back * wide_lag
+    new_s, new_lag = own.keep * wide_s + own.enter * d, own.hold * wide_lag + own.admit * d
     return change, narrowed(new_s, s.dtype, round), narrowed(new_lag, lag.dtype, round)
 
 

@@ -45,7 +45,7 @@ class Comparator(NamedTuple):
 
 
 class Comparators(NamedTuple):
-    """Fixed points for several stretches of rounds `(stretches, dim)`, their total losses and gaps `(stretches,)`."""
+    """Fixed points for several intervals `(intervals, dim)`, their total losses and gaps `(intervals,)`."""
 
     points: np.ndarray
     losses: np.ndarray
@@ -75,11 +75,11 @@ def best_fixed_point(loss: LossFamily, data: Data, domain: Domain, dim: int) -> 
 
 
 def best_fixed_points(loss: LossFamily, data: Data, domain: Domain, dim: int) -> Comparators:
-    """The best fixed point of each of several stretches of rounds, all of the same length, at once.
+    """The best fixed point of each of several intervals, all of the same length, at once.
 
     Args:
         loss: the loss family.
-        data: its data, stretches along the first axis and their rounds along the second.
+        data: its data, intervals along the first axis and their rounds along the second.
         domain: of the points.
         dim: number of coordinates.
 
@@ -118,7 +118,7 @@ def best_fixed_points(loss: LossFamily, data: Data, domain: Domain, dim: int) ->
 def best_on_intervals(
     loss: LossFamily, data: Data, domain: Domain, dim: int, starts: np.ndarray, length: int
 ) -> Comparators:
-    """The best fixed point of each of several intervals of one stretch of rounds.
+    """The best fixed point of each of several intervals of one range of rounds.
 
     Args:
         loss: the loss family.

@@ -11,6 +11,7 @@ import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +21,7 @@ import numpy as np
 from samuel.core import Feedback, Full, Linear, Loss, NoHealthyExpert
 from samuel.core.arrays import Array
 from samuel.core.options import real_array
+from samuel.online import losses
 from samuel.online.domains import Domain, Free
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ WANTED = {
     "loss": "update(gradient, loss=function of a point that returns its loss)",
     "full": "update(loss=function of a point that returns its loss and gradient)",
 }
+LARGEST = {8: losses.LARGEST, 4: 1e16}
+"""The largest gradients, by bytes of a number."""
 UNKNOWN_LOSS = np.float64(np.nan)
 """The loss of a decision under linear feedback, of which only the gradient is known."""
 
@@ -119,7 +123,7 @@ OPTIONS = ("streams", "seed", "dtype", "record")
 class Ticket:
     """A decision that waits for late feedback: made by `Learner.ticket`, valid for one `update` of that learner.
 
-    Pickled copies of the learner accept it, too.
+    Copies of the learner that were made while it waits accept it, too.
     """
 
     learner: str
@@ -128,8 +132,8 @@ class Ticket:
     """Number of tickets that the learner had made before."""
 
 
-class _Lock:
-    """A lock for updates of a learner that refuses an update inside an update."""
+class UpdateLock:
+    """A lock for updates that refuses an update inside an update. A copy is a lock of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -138,7 +142,7 @@ class _Lock:
     def __enter__(self) -> None:
         me = threading.get_ident()
         if self._owner == me:
-            raise RuntimeError("the learner is being updated: a loss function must not change it")
+            raise RuntimeError("the learner is being updated: a loss function must neither change nor copy it")
         self._lock.acquire()
         self._owner = me
 
@@ -148,8 +152,8 @@ class _Lock:
         self._owner = None
         self._lock.release()
 
-    def __reduce__(self) -> tuple[type[_Lock], tuple[()]]:
-        return _Lock, ()  # locks cannot be pickled
+    def __reduce__(self) -> tuple[type[UpdateLock], tuple[()]]:
+        return UpdateLock, ()  # locks cannot be pickled
 
 
 class Learner:
@@ -197,8 +201,19 @@ class Learner:
         self._tickets: dict[Ticket, tuple[int, np.ndarray]] = {}
         self._tickets_made = 0
         self._name = ""
-        self._lock_updates = _Lock()
+        self._lock_updates = UpdateLock()
         self._record: list[Info] | None = [] if record else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What `pickle` and `copy` keep. A copy shares nothing that changes, and makes tickets of its own."""
+        with self._lock_updates:
+            return self.__dict__ | {
+                "_random": deepcopy(self._random),
+                "_tickets": dict(self._tickets),
+                "_name": "",
+                "_lock_updates": UpdateLock(),
+                "_record": None if self._record is None else list(self._record),
+            }
 
     @property
     def zero(self) -> np.ndarray:
@@ -330,9 +345,9 @@ class Learner:
     def _check_ticket(self, ticket: Any) -> None:
         if not isinstance(ticket, Ticket):
             raise ValueError(f"ticket must be one that this learner's ticket() returned, got {ticket!r}")
-        if ticket.learner != self._name:
-            raise ValueError(f"ticket {ticket.number} is another learner's")
         if ticket not in self._tickets:
+            if ticket.learner != self._name:
+                raise ValueError(f"ticket {ticket.number} is another learner's, or was used already")
             waiting = sorted(other.number for other in self._tickets)
             raise ValueError(f"no decision is waiting for ticket {ticket.number}; waiting: {waiting or 'none'}")
 
@@ -362,14 +377,16 @@ class Learner:
                 self._checked(loss(played.copy()), self._shape[:-1], "loss") if late else ours,
                 slope,
             )
-        ours, slope = self._told(loss, state.decision, self._checked)
+        ours, slope = self._loss_at(loss, state.decision, self._checked)
         with np.errstate(all="ignore"):
-            told = [self._told(loss, points[..., k, j, :], self._shaped) for k, j in places]
-        values, slopes = zip(*told, strict=True)
+            pairs = [self._loss_at(loss, points[..., k, j, :], self._shaped) for k, j in places]
+        values, slopes = zip(*pairs, strict=True)
         feedback = Full(ours, self._experts(values, points.shape[:-1]), self._experts(slopes, points.shape))
-        return feedback, *(self._told(loss, played, self._checked) if late else (ours, slope))
+        return feedback, *(self._loss_at(loss, played, self._checked) if late else (ours, slope))
 
-    def _told(self, loss: Any, point: np.ndarray, shaped: Callable[..., np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def _loss_at(
+        self, loss: Any, point: np.ndarray, shaped: Callable[..., np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Loss and gradient at a point."""
         answer = loss(point.copy())
         if not isinstance(answer, tuple) or len(answer) != 2:
@@ -390,10 +407,14 @@ class Learner:
 
     def _checked(self, value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
         array = self._shaped(value, shape, name)
-        if not np.isfinite(array).all():
-            place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        largest = np.finfo(self.dtype).max if name == "loss" else LARGEST[self.dtype.itemsize]
+        usable = np.abs(array) <= largest  # False for NaN
+        if not usable.all():
+            place = tuple(int(i) for i in np.argwhere(~usable)[0])
             where = f" at {place[0] if len(place) == 1 else place}" if place else ""
-            raise ValueError(f"{name} must be finite, got {array[place]}{where}")
+            given = np.reshape(value, shape)[place]  # before it became infinite in float32
+            most = f"at most {largest:g} in size, to be squared in {self.dtype}" if np.isfinite(given) else "finite"
+            raise ValueError(f"{name} must be {most}, got {given}{where}")
         return array
 
     def __repr__(self) -> str:

@@ -15,6 +15,8 @@ import numpy as np
 from samuel.core.arrays import Array, namespace
 
 Data = tuple[Array, ...]
+LARGEST = 1e150
+"""The largest gradients: squares of larger ones could not be added up."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,26 @@ class LossFamily(ABC):
     def curvature(self, data: Data) -> float:
         """Upper bound on the curvature of the sum of the losses, infinite for losses with kinks."""
 
+    def check(self, data: Data) -> None:
+        """ValueError for data of several rounds that do not fit the family."""
+        if not data:
+            raise ValueError(f"{type(self).__name__} needs data, got none")
+
     def total(self, point: np.ndarray, data: Data) -> tuple[float, np.ndarray]:
         """Sum of the losses over rounds (first axis of the data), and its gradient, at one point."""
         return float(np.sum(self.value(point, data))), np.sum(self.gradient(point, data), axis=0)
+
+
+class _OfFeatures(LossFamily):
+    """Losses of `<a, x>` beside a target, data `(a, y)`."""
+
+    def check(self, data: Data) -> None:
+        shapes = [np.shape(array) for array in data]
+        if len(shapes) != 2 or shapes[1] != shapes[0][:-1]:
+            raise ValueError(
+                f"{type(self).__name__} takes features (rounds, [streams,] dim) and targets (rounds, "
+                f"[streams]), got shapes {', '.join(map(str, shapes))}"
+            )
 
 
 @dataclass(frozen=True)
@@ -46,6 +65,13 @@ class LinearLoss(LossFamily):
     >>> float(LinearLoss().value(np.array([1.0, 2.0]), (np.array([3.0, -1.0]),)))
     1.0
     """
+
+    def check(self, data: Data) -> None:
+        if len(data) != 1:
+            raise ValueError(f"data of linear losses are one array of gradients, got {len(data)} arrays")
+        largest = float(np.max(np.abs(data[0])))
+        if not largest <= LARGEST:
+            raise ValueError(f"gradients must be at most {LARGEST:g} in size, to be squared, got {largest:g}")
 
     def value(self, point: Array, data: Data) -> Array:
         return namespace(point).sum(point * data[0], axis=-1)
@@ -58,7 +84,7 @@ class LinearLoss(LossFamily):
 
 
 @dataclass(frozen=True)
-class SquaredLoss(LossFamily):
+class SquaredLoss(_OfFeatures):
     """`(<a, x> - y)^2`, data `(a, y)`: features and target of linear regression.
 
     >>> import numpy as np
@@ -82,13 +108,19 @@ class SquaredLoss(LossFamily):
 
 
 @dataclass(frozen=True)
-class LogisticLoss(LossFamily):
+class LogisticLoss(_OfFeatures):
     """`log(1 + exp(-y <a, x>))`, data `(a, y)` with `y` -1 or 1: logistic regression.
 
     >>> import numpy as np
     >>> float(LogisticLoss().value(np.zeros(2), (np.array([3.0, -1.0]), np.array(1.0)))).__round__(6)
     0.693147
     """
+
+    def check(self, data: Data) -> None:
+        super().check(data)
+        other = np.setdiff1d(data[1], (-1, 1))
+        if other.size:
+            raise ValueError(f"labels of a LogisticLoss are -1 and 1, got {other[0]:g}; write 2 * y - 1 for 0 and 1")
 
     def value(self, point: Array, data: Data) -> Array:
         xp = namespace(point)
@@ -109,7 +141,7 @@ class LogisticLoss(LossFamily):
 
 
 @dataclass(frozen=True)
-class AbsoluteLoss(LossFamily):
+class AbsoluteLoss(_OfFeatures):
     """`|<a, x> - y|`, data `(a, y)`: regression to the median.
 
     >>> import numpy as np
@@ -132,7 +164,7 @@ class AbsoluteLoss(LossFamily):
 
 
 @dataclass(frozen=True)
-class PinballLoss(LossFamily):
+class PinballLoss(_OfFeatures):
     """`max(level (y - <a, x>), (level - 1) (y - <a, x>))`, data `(a, y)`: regression to a quantile.
 
     Forecasts below the target cost `level` per unit, those above `1 - level`.

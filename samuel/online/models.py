@@ -6,7 +6,9 @@ the protocols of river and scikit-learn.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, Self
@@ -15,7 +17,7 @@ import numpy as np
 
 from samuel.core.options import number, real_array
 from samuel.online.bases.ogd import OGD
-from samuel.online.learner import Learner
+from samuel.online.learner import Learner, UpdateLock
 from samuel.online.losses import LinearLoss, LogisticLoss, LossFamily, SquaredLoss
 from samuel.online.samuel import Samuel
 
@@ -150,17 +152,23 @@ class Weights:
 
 
 class Model(ABC):
-    """A linear model that learns row by row; subclasses say what is predicted."""
+    """A linear model that learns row by row; subclasses say what is predicted. Threads may share it."""
 
     def __init__(self, learner: Maker | None) -> None:
         if learner is not None and not callable(learner):
             raise ValueError(f"learner must be a class such as Samuel, or a function like it, got {learner!r}")
         self.learner = learner
         self._features = Features.none()
+        self._lock = UpdateLock()
 
-    @abstractmethod
     def learn_one(self, x: Any, y: Any) -> None:
         """Learn from one row, a dictionary of features or a sequence of numbers, and its target."""
+        with self._lock:
+            self._learn(row_of(x), y)
+
+    @abstractmethod
+    def _learn(self, row: dict[Hashable, float], y: Any) -> None:
+        """Learn from one row and its target."""
 
     @abstractmethod
     def predict_one(self, x: Any) -> Any:
@@ -201,10 +209,9 @@ class Regressor(Model):
         self._target = Moments.none()
         self._weights = self._new_weights()
 
-    def learn_one(self, x: Any, y: Any) -> None:
-        """Learn from one row, a dictionary of features or a sequence of numbers, and its target."""
+    def _learn(self, row: dict[Hashable, float], y: Any) -> None:
         value = np.asarray(real("y", y))
-        features, vector = self._features.with_row(row_of(x))
+        features, vector = self._features.with_row(row)
         target = self._target.with_numbers(value)
         self._weights.learn(self.loss or SquaredLoss(), vector, float(target.standardised(value)))
         self._features, self._target = features, target
@@ -239,11 +246,10 @@ class Classifier(Model):
         super().__init__(learner)
         self._models: dict[Hashable, Weights] = {}
 
-    def learn_one(self, x: Any, y: Hashable) -> None:
-        """Learn from one row, a dictionary of features or a sequence of numbers, and its class."""
+    def _learn(self, row: dict[Hashable, float], y: Any) -> None:
         if y is None or y != y:
             raise ValueError(f"y must be a class, got {y!r}")
-        features, vector = self._features.with_row(row_of(x))
+        features, vector = self._features.with_row(row)
         models = self._models if y in self._models else self._models | {y: self._new_weights()}
         for one in self._modelled(models):
             models[one].learn(LogisticLoss(), vector, 1.0 if one == y else -1.0)
@@ -270,7 +276,7 @@ class Classifier(Model):
 
     @staticmethod
     def _modelled(models: Mapping[Hashable, Weights]) -> list[Hashable]:
-        """The classes that have a model: one is not to be told from others, and of two the second is enough."""
+        """The classes that have a model: none of a single one, of two the second."""
         classes = list(models)
         return classes if len(classes) > 2 else classes[1:]
 
@@ -287,6 +293,9 @@ def default_learner(dim: int) -> Samuel:
 def row_of(x: Any) -> dict[Hashable, float]:
     """A row as numbers by name: text becomes a feature of its own, `(name, text)`, that is 1.
 
+    Warns:
+        UserWarning: for text that is a number, as `csv.DictReader` gives it.
+
     >>> row_of({"sky": "grey", "wind": 3, "rain": True}), row_of([0.5, 2])
     ({('sky', 'grey'): 1.0, 'wind': 3.0, 'rain': 1.0}, {0: 0.5, 1: 2.0})
     """
@@ -298,10 +307,21 @@ def row_of(x: Any) -> dict[Hashable, float]:
     row = {}
     for name, value in x.items():
         if isinstance(value, str):
+            _warn_of_number(name, value)
             row[name, value] = 1.0
         else:
             row[name] = real(f"feature {name!r}", float(value) if isinstance(value, bool | np.bool_) else value)
     return row
+
+
+def _warn_of_number(name: Hashable, text: str) -> None:
+    with contextlib.suppress(ValueError):
+        float(text)
+        warnings.warn(
+            f"feature {name!r} is text that is a number, and is taken as a category: each value is a feature of its "
+            "own; give float(...) for a number",
+            stacklevel=4,
+        )
 
 
 def real(name: str, value: Any) -> float:

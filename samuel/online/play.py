@@ -205,7 +205,7 @@ def _run_plain(
     chance: np.ndarray | None,
 ) -> tuple[Any, Info]:
     rows = []
-    with np.errstate(all="ignore"):  # an expert may diverge: it is taken out, and that is no one's concern
+    with np.errstate(all="ignore"):  # overflow expected: diverged experts are dropped
         for t in range(len(data[0])):
             now = tuple(array[t] for array in data)
             state, info = _round(rule, loss, names, state, now, None if chance is None else chance[t])

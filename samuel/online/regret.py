@@ -17,6 +17,7 @@ from samuel.online.certificates import ANY_POINT, within
 from samuel.online.comparators import best_on_intervals, warn_if_inexact
 from samuel.online.domains import Domain
 from samuel.online.learner import whole_number
+from samuel.online.losses import Data, LossFamily
 from samuel.online.streams import Stream, as_stream
 from samuel.online.trace import Trace, Worst, interval_sums
 
@@ -81,12 +82,21 @@ class Hindsight:
         domain: of the points.
         losses: for each length, the total loss of the best point of every interval.
         gaps: for each length, the duality gaps.
+        loss: the loss family of the stream.
+        first: the data of its first round, by which it is recognised.
     """
 
     grid: Grid
     domain: Domain
     losses: tuple[np.ndarray, ...]
     gaps: tuple[np.ndarray, ...]
+    loss: LossFamily
+    first: Data
+
+    def is_of(self, stream: Stream) -> bool:
+        """Whether a stream begins like this one."""
+        data = stream.data(0, 1)
+        return self.loss == stream.loss and all(map(np.array_equal, self.first, data))
 
 
 def hindsight(
@@ -137,7 +147,7 @@ def hindsight(
     found = [_best(stream, domain, grid.starts_of(length), length) for length in grid.lengths]
     losses, gaps = zip(*found, strict=True)
     warn_if_inexact(np.concatenate(losses), np.concatenate(gaps))
-    return Hindsight(grid, domain, losses, gaps)
+    return Hindsight(grid, domain, losses, gaps, stream.loss, stream.data(0, 1))
 
 
 def _best(stream: Stream, domain: Domain, starts: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -239,6 +249,8 @@ def regret_map(
         raise ValueError(f"hindsight was taken over {best.grid.rounds} rounds, the run has {len(trace)}")
     elif trace.rule.domain.bounded and best.domain != trace.rule.domain:
         raise ValueError(f"hindsight was taken on {best.domain}, the run was on {trace.rule.domain}")
+    elif trace.stream is not None and not best.is_of(trace.stream):
+        raise ValueError("hindsight was taken of another stream: the first round of the run has other data")
     lengths = best.grid.lengths
     offsets = tuple(best.grid.starts_of(length) for length in lengths)
     regret = tuple(

@@ -277,8 +277,8 @@ class Samuel(Learner):
     """SAMUEL: no learning rate to choose, and near-optimal regret on every interval of the run.
 
     Base learners with several learning rates are weighed in each round by how much better than the decision they were,
-    and the decision is their weighted average. By default these are Adagrad with seven rates and gradient descent with
-    six, which never start anew, in units of the domain and of the gradients (`docs/mathematics.md`). With any of
+    and the decision is their weighted average. By default, on a bounded domain, these are Adagrad with seven rates and
+    gradient descent with six, which never start anew, in units of the domain and of the gradients (`docs/mathematics.md`). With any of
     `base`, `learning_rates`, `learners`, `cover` and `newborns` they run on blocks of many lengths, as in the paper.
 
     Args:
@@ -345,6 +345,7 @@ class Samuel(Learner):
         self._newborns_chosen = newborns is not None
         given = (base, learning_rates, learners, cover, newborns)
         default = all(option is None for option in given) and feedback == "linear" and combine == "average"
+        default = default and domain.bounded  # elsewhere nothing stops an expert whose rate is too large
         newborns = "inherit" if newborns is None else newborns
         one_of("newborns", newborns, NEWBORNS)
         refuse_blind_sampling(combine, feedback)

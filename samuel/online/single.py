@@ -89,7 +89,7 @@ class Single(Learner):
     def update(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, gradient: Any = None, *, hint: Any = None, **late: Any
     ) -> None:
-        """Tell the learner how the round went; see `Learner.update`.
+        """Update the learner with the feedback of the round; see `Learner.update`.
 
         Args:
             gradient: of the loss at the decision.

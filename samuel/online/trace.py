@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from samuel.core.options import whole_number
 from samuel.online.certificates import Certificate, Comparison, certify, linearised_regret
 from samuel.online.comparators import best_fixed_point, best_on_intervals, warn_if_inexact
 from samuel.online.streams import Stream
@@ -154,10 +155,9 @@ class Trace:
             radius: as for `regret`.
             every: distance between starts, to save time on long runs.
         """
-        if not isinstance(every, int) or every < 1:
-            raise ValueError(f"every must be a whole number of at least 1, got {every!r}")
-        if not isinstance(length, int | np.integer) or not 1 <= length <= len(self):
-            raise ValueError(f"length must be from 1 to {len(self)}, the rounds of the run, got {length}")
+        every, length = whole_number("every", every, least=1), whole_number("length", length, least=1)
+        if length > len(self):
+            raise ValueError(f"length must be at most {len(self)}, the rounds of the run, got {length}")
         self._interval(None, None)
         stream, domain = self._known_stream(), Comparison.of(self.rule, None, radius).domain
         starts = np.arange(0, len(self) - length + 1, every)

@@ -1,7 +1,6 @@
-"""The averaged parameters: what one tests and uses, while training goes on with the parameters themselves.
+"""Averaged batch statistics, and the exchange of a model's parameters and buffers with their averages.
 
-`samuel.torch.engine` keeps the average. Here are the batch statistics that are averaged along, and how all of it is put
-into the model and taken out again.
+The averages of parameters are part of the optimizer's state, see `samuel.torch.engine`.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from torch import Tensor, nn
 from samuel.torch.local import is_spread, local_real
 
 BUFFER = "buffer:"
-"""What the names of buffers' averages in the optimizer's state begin with."""
+"""Prefix of the names of averaged buffers in the optimizer's state."""
 
 
 class BatchStatistics:
-    """Averages of a model's buffers, such as batch statistics: averaged parameters need their own.
+    """Averages of a model's buffers: averaged parameters need batch statistics of their own.
 
     Args:
-        model: the model; None for none, so that nothing is averaged.
-        given: averages to go on from, by name; of buffers that have none they begin now.
+        model: the model; without one nothing is averaged.
+        given: averages by name, from a checkpoint; other averages start at the buffers.
     """
 
     def __init__(self, model: nn.Module | None, given: dict[str, Any]) -> None:
@@ -36,17 +35,17 @@ class BatchStatistics:
             self.entries[name] = average.detach().to(buffer.device, _wide(buffer), copy=True).reshape(buffer.shape)
 
     def buffers(self) -> dict[str, Tensor]:
-        """The buffers that can be averaged, under the names of their averages: counters are left unchanged."""
+        """The floating-point buffers, by the names of their averages."""
         named = self.model.named_buffers() if self.model is not None else ()
         return {f"{BUFFER}{name}": b for name, b in named if b.is_floating_point() and not is_spread(b)}
 
     def pairs(self) -> tuple[list[Tensor], list[Tensor]]:
-        """The buffers that have averages, and these."""
+        """The averaged buffers, and their averages."""
         now = {name: buffer for name, buffer in self.buffers().items() if name in self.entries}
         return list(now.values()), [self.entries[name] for name in now]
 
     def average(self, pace: Any) -> None:
-        """Let the averages go this part of the way to the buffers; a tensor is not waited for."""
+        """Move the averages towards the buffers by the fraction `pace`, a number or a tensor, which is not read."""
         if not self.entries:
             return
         now = self.buffers()
@@ -55,18 +54,18 @@ class BatchStatistics:
         for name, mean in self.entries.items():
             part = pace.to(mean.device, mean.dtype, non_blocking=True) if isinstance(pace, Tensor) else pace
             target = now[name].to(mean.dtype)
-            # From an infinity, such as those of a mask, there is no way to go.
+            # Infinite entries, such as those of masks, are copied.
             mean.copy_(torch.where(mean.isfinite(), mean + part * (target - mean), target))
 
 
 @contextmanager
 def swapped(targets: Sequence[Tensor], values: Sequence[Tensor], model: nn.Module | None) -> Iterator[None]:
-    """Put values into parameters and buffers for a while; afterwards these are what they were, to the bit.
+    """Context in which parameters and buffers have other values; restores them exactly.
 
     Args:
         targets: the parameters and buffers.
-        values: of each, what to put there; of complex ones, pairs of real numbers.
-        model: what they belong to, if it may have to be told.
+        values: the values of each.
+        model: the model they belong to, whose gathered copies (FSDP2) are refreshed.
     """
     with torch.no_grad():
         before = [local_real(target).clone() for target in targets]
@@ -82,10 +81,10 @@ def _write(targets: Sequence[Tensor], values: Sequence[Tensor], model: nn.Module
     for target, value in zip(targets, values, strict=True):
         local_real(target).copy_(local_real(value))
     if targets:
-        torch.clear_autocast_cache()  # it would not notice that parameters have changed
+        torch.clear_autocast_cache()  # has copies of the previous values
     sharding = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
     for module in model.modules() if model is not None else ():
-        if isinstance(module, sharding):  # nor would this, which may still have the parameters gathered
+        if isinstance(module, sharding):  # may hold gathered copies of the previous values
             module.reshard()  # pyright: ignore[reportCallIssue]
 
 

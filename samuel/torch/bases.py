@@ -1,7 +1,7 @@
-"""Base optimizers: what gives the directions, at a learning rate of 1.
+"""Base optimizers, which compute the directions: their steps at a learning rate of 1.
 
-Those with a name work on lists of tensors at once; any class of `torch.optim` can be a base, too, and its directions
-are what it does to tensors of its own.
+Named bases are implemented on lists of tensors. Any class of `torch.optim` can be a base as well: its direction is the
+change it makes to tensors of its own.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from torch.optim import Optimizer
 from samuel.core.roles import Role
 
 Number = Any
-"""A number of Python's, or one that a device has."""
+"""A Python number or a tensor without dimensions."""
 Tensors = list[Tensor]
 foreach: Any = torch
-"""Torch's operations on lists, which it does not export by name."""
+"""Namespace of the `_foreach` functions, which torch does not export by name."""
 
 NAMED: dict[str, dict[str, Any]] = {
     "muon": {"momentum": 0.95, "betas": (0.9, 0.999), "eps": 1e-8},
     "adam": {"betas": (0.9, 0.999), "eps": 1e-8},
     "sgd": {},
 }
-"""The bases with a name and their options, which parameter groups may have for themselves."""
+"""Named bases and their options, which can be set per parameter group."""
+MOMENTA = {"momentum_buffer", "exp_avg"}
+"""Vectors of their state in bfloat16 for parameters in bfloat16: short moving averages of gradients in bfloat16."""
 
 
-# Lists of tensors and a factor, which may be a number that a device has
+# Lists of tensors and a factor, a number or a tensor
 
 
 def scale_(tensors: Tensors, factor: Number) -> None:
@@ -61,16 +63,16 @@ def add_(tensors: Tensors, others: Tensors, factor: Number) -> None:
 
 
 @dataclass
-class Slopes:
-    """Gradients of some parameters and what their base's state is made of.
+class Inputs:
+    """Gradients of some parameters, and the state of their base.
 
     Args:
-        gradients: as wide as the state.
-        vectors: the base's state by name, of each parameter.
-        count: how many gradients there were, this one included.
-        fresh: whether the state begins anew (0 or 1).
-        options: of their parameter group.
-        new: 0 if the gradients are left out, 1 otherwise.
+        gradients: the gradients, in the dtype of the computation.
+        vectors: the state of the base by name, with one vector per parameter.
+        count: number of gradients, including this one.
+        fresh: 1 if the state starts with this gradient, otherwise 0.
+        options: options of the parameter group.
+        new: 0 if the gradient is skipped, otherwise 1.
     """
 
     gradients: Tensors
@@ -83,11 +85,11 @@ class Slopes:
 
 @dataclass(frozen=True)
 class Named:
-    """A base with a name.
+    """A named base.
 
     Args:
         name: "muon", "adam" or "sgd".
-        given: options that differ from the usual ones.
+        given: options that differ from the defaults.
     """
 
     name: str
@@ -95,40 +97,39 @@ class Named:
 
     @property
     def search(self) -> str:
-        """Which of the usual searches suits it."""
+        """Name of its default search in `samuel.core.rate_search.SEARCHES`."""
         return self.name
 
     @property
     def searches(self) -> int:
-        """How many learning rates it needs: Muon has one for matrices and one for all else."""
+        """Number of learning rates: for Muon one for matrices and one for all other parameters."""
         return 2 if self.name == "muon" else 1
 
     @property
     def options(self) -> dict[str, Any]:
-        """Its options, which parameter groups may have for themselves."""
+        """Its options, which can be set per parameter group."""
         return NAMED[self.name] | self.given
 
     def orthogonalises(self, role: Role) -> bool:
-        """Whether the steps of a parameter with this role are made orthogonal, so that it must be whole."""
+        """Whether the directions of parameters with this role are orthogonalised, which needs whole matrices."""
         return self.name == "muon" and role.kind == "matrix"
 
     def vectors(self, role: Role) -> tuple[str, ...]:
-        """The vectors of its state."""
+        """Names of the vectors of its state."""
         if self.name == "sgd":
             return ()
         return ("momentum_buffer",) if self.orthogonalises(role) else ("exp_avg", "exp_avg_sq")
 
-    def directions(self, slopes: Slopes) -> Tensors:
-        """The directions of some parameters of one role, uphill, as new tensors; those of matrices before they are
-        made orthogonal. The state moves on."""
-        if not slopes.vectors:
-            return [g.clone() for g in slopes.gradients]
-        if "momentum_buffer" in slopes.vectors:
-            return _ahead(slopes, "momentum_buffer", slopes.options["momentum"])
-        return _adam(slopes, nesterov=self.name == "muon")
+    def directions(self, inputs: Inputs) -> Tensors:
+        """Directions of parameters of one role, uphill and before orthogonalisation; updates the state."""
+        if not inputs.vectors:
+            return [g.clone() for g in inputs.gradients]
+        if "momentum_buffer" in inputs.vectors:
+            return _ahead(inputs, "momentum_buffer", inputs.options["momentum"])
+        return _adam(inputs, nesterov=self.name == "muon")
 
     def check(self, options: dict[str, Any]) -> None:
-        """An error for options of a parameter group that cannot work."""
+        """An error for invalid options of a parameter group."""
         for name in self.options:
             values = options[name] if name == "betas" else (options[name],)
             for value in values:
@@ -137,52 +138,52 @@ class Named:
                     raise ValueError(f"{name} must be at least 0 and below {top:g}, got {options[name]!r}")
 
 
-def _moved(slopes: Slopes, name: str, beta: float) -> Tensors:
-    """Let the moving average of the gradients go on."""
-    means = slopes.vectors[name]
-    scale_(means, 1 - slopes.new * (1 - beta * (1 - slopes.fresh)))
-    add_(means, slopes.gradients, (1 - beta) * slopes.new)
+def _moved(inputs: Inputs, name: str, beta: float) -> Tensors:
+    """Update the moving average of the gradients."""
+    means = inputs.vectors[name]
+    scale_(means, 1 - inputs.new * (1 - beta * (1 - inputs.fresh)))
+    add_(means, inputs.gradients, (1 - beta) * inputs.new)
     return means
 
 
-def _ahead(slopes: Slopes, name: str, beta: float) -> Tensors:
-    """The mean of the gradients as it will be if the next is like the last (Nesterov), free of its start at 0."""
-    ahead = list(foreach._foreach_mul(_moved(slopes, name, beta), beta / _unbiased(beta, slopes.count + 1)))
-    add_(ahead, slopes.gradients, (1 - beta) / _unbiased(beta, slopes.count))
+def _ahead(inputs: Inputs, name: str, beta: float) -> Tensors:
+    """Nesterov momentum with bias correction: the moving average if the next gradient equals this one."""
+    ahead = list(foreach._foreach_mul(_moved(inputs, name, beta), beta / _unbiased(beta, inputs.count + 1)))
+    add_(ahead, inputs.gradients, (1 - beta) / _unbiased(beta, inputs.count))
     return ahead
 
 
-def _adam(slopes: Slopes, nesterov: bool) -> Tensors:
-    """Kingma & Ba 2015, "Adam: A method for stochastic optimization"; with Nesterov's momentum beside Muon."""
-    (b1, b2), eps = slopes.options["betas"], slopes.options["eps"]
-    squares, g = slopes.vectors["exp_avg_sq"], slopes.gradients
-    scale_(squares, 1 - slopes.new * (1 - b2 * (1 - slopes.fresh)))
-    if isinstance(slopes.new, Tensor):
-        add_(squares, list(foreach._foreach_mul(g, g)), (1 - b2) * slopes.new)
+def _adam(inputs: Inputs, nesterov: bool) -> Tensors:
+    """Adam (Kingma and Ba, ICLR 2015); with Nesterov momentum (Dozat, ICLR workshop 2016) beside Muon."""
+    (b1, b2), eps = inputs.options["betas"], inputs.options["eps"]
+    squares, g = inputs.vectors["exp_avg_sq"], inputs.gradients
+    scale_(squares, 1 - inputs.new * (1 - b2 * (1 - inputs.fresh)))
+    if isinstance(inputs.new, Tensor):
+        add_(squares, list(foreach._foreach_mul(g, g)), (1 - b2) * inputs.new)
     else:
         foreach._foreach_addcmul_(squares, g, g, value=1 - b2)
     roots = list(foreach._foreach_sqrt(squares))
-    scale_(roots, _unbiased(b2, slopes.count) ** -0.5)
+    scale_(roots, _unbiased(b2, inputs.count) ** -0.5)
     foreach._foreach_add_(roots, eps)
     if nesterov:
-        means = _ahead(slopes, "exp_avg", b1)
+        means = _ahead(inputs, "exp_avg", b1)
         foreach._foreach_div_(means, roots)
         return means
-    scale_(roots, _unbiased(b1, slopes.count))
-    return list(foreach._foreach_div(_moved(slopes, "exp_avg", b1), roots))
+    scale_(roots, _unbiased(b1, inputs.count))
+    return list(foreach._foreach_div(_moved(inputs, "exp_avg", b1), roots))
 
 
 def _unbiased(beta: float, count: Number) -> Number:
-    """The sum of the weights of so many gradients in a moving average."""
+    """Bias correction: sum of the weights of `count` gradients in a moving average."""
     if not isinstance(count, Tensor):
         return 1 - beta**count
     return -torch.expm1(count * math.log(beta)) if beta > 0 else torch.ones_like(count)
 
 
-# Any optimizer
+# Optimizer classes
 
 _OURS = ("lr", "weight_decay", "maximize", "foreach", "capturable", "fused", "differentiable")
-"""Options of an optimizer that are not the base's to choose."""
+"""Options of an optimizer class that are set by `Samuel`."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +192,9 @@ class Foreign:
 
     Args:
         make: the class.
-        fixed: arguments that came bound to it and cannot be changed by groups.
-        options: its other options and their values.
-        search: which of the usual searches suits it; None for one that is not known.
+        fixed: arguments bound by `functools.partial`.
+        options: its other options and their defaults.
+        search: name of its default search; None for an unknown class.
         reads_parameters: whether its steps depend on the values of the parameters.
     """
 
@@ -211,24 +212,24 @@ class Foreign:
         return self.make.__name__
 
     def orthogonalises(self, role: Role) -> bool:
-        """Whether a parameter with this role must be whole."""
+        """Whether the class needs whole matrices of parameters with this role."""
         return role.kind == "matrix" and self.name == "Muon"
 
     def vectors(self, role: Role) -> tuple[str, ...]:
-        """Its vectors are its own."""
+        """None: the state belongs to an instance of the class."""
         return ()
 
     def check(self, options: dict[str, Any]) -> None:
-        """An error for options of a parameter group that cannot work."""
+        """An error for invalid options of a parameter group."""
         make: Any = self.make
         make([{"params": [torch.nn.Parameter(torch.zeros(2, 2))], **self.options_of(options), **self.fixed}])
 
     def options_of(self, group: dict[str, Any]) -> dict[str, Any]:
-        """Its options as a parameter group has them."""
+        """Its options in a parameter group."""
         return {name: group[name] for name in self.options}
 
     def build(self, points: Sequence[Tensor], group: dict[str, Any]) -> Optimizer:
-        """The optimizer of some tensors, at a learning rate of 1, with the options of a parameter group."""
+        """An instance for some tensors, with a learning rate of 1 and the options of a parameter group."""
         settings: dict[str, Any] = {**self.options_of(group), **self.fixed}
         accepted = _accepted(self.make)
         if "lr" in accepted:
@@ -239,7 +240,7 @@ class Foreign:
             settings.setdefault("capturable", True)
         make: Any = self.make
         optimizer = make(list(points), **settings)
-        # The warning that a step was not captured is not for users.
+        # No warning that a step was not captured, of which users know nothing.
         optimizer._warned_capturable_if_run_uncaptured = True  # pyright: ignore[reportAttributeAccessIssue]
         return optimizer
 
@@ -248,14 +249,14 @@ Base = Named | Foreign
 
 
 def step_unseen(optimizer: Optimizer) -> None:
-    """One step of a base, which the hooks and profiles of all optimizers do not see."""
+    """One step of a base class, hidden from global optimizer hooks and profilers."""
     step = type(optimizer).step
     step = getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
     step(optimizer)
 
 
 def resolve(base: Any) -> Base:
-    """What a user's `base` stands for: a name, an optimizer class, or a `functools.partial` of one.
+    """The base for a name, an optimizer class or a `functools.partial` of one.
 
     >>> resolve("muon").searches
     2
@@ -321,11 +322,11 @@ _BLIND = (
     torch.optim.Adadelta,
     torch.optim.Adagrad,
 )
-"""Optimizers whose steps do not depend on the values of parameters, unless they have a weight decay of their own."""
+"""Optimizers whose steps do not depend on the values of parameters, except by a coupled weight decay."""
 
 
 def _as_named(base: type[Optimizer], fixed: dict[str, Any], defaults: dict[str, Any]) -> Named | None:
-    """The base with a name that is the same optimizer, if there is one: it is faster."""
+    """The named base that is the same optimizer, if any, which is faster."""
     if base in (torch.optim.Adam, torch.optim.AdamW) and set(fixed) <= {"betas", "eps"}:
         return Named("adam", fixed)
     if base is torch.optim.SGD and not fixed:
@@ -345,6 +346,6 @@ def _resembles(base: type[Optimizer], defaults: dict[str, Any]) -> str | None:
 
 @functools.lru_cache(maxsize=64)
 def _accepted(base: type[Optimizer]) -> frozenset[str]:
-    """The names of an optimizer's arguments."""
+    """Names of an optimizer's arguments."""
     parameters = inspect.signature(base).parameters.values()
     return frozenset(p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))

@@ -1,9 +1,9 @@
-"""One step on the optimizer's vectors: gradients, directions, dot products, scalars of the rule, and one pass.
+"""Storage and the step of the optimizer: dot products, scalars of the rule, directions of the base, update.
 
-Every parameter has its direction sum `s` ("sum"), the lag of that ("lag"), perhaps its average ("average"), what 16
-bits could not hold of it ("rounding"), and the vectors of its base. Parameters that can be worked on together are a
-`Bucket`. The rule's numbers stay where the parameters are, so a step never waits for a device; on a CPU, where there is
-nothing to wait for, NumPy computes them.
+The state of a parameter has the direction sum `s` ("sum"), its lag ("lag"), the average, the rounding error of a
+16-bit parameter ("rounding"), and the vectors of the base. Parameters that are updated together form a `Bucket`. The
+state of the rule is on the device of the parameters, which avoids host-device synchronisation; on a CPU the scalars are
+computed with NumPy, which is faster there.
 """
 
 from __future__ import annotations
@@ -20,49 +20,65 @@ from torch.optim import Optimizer
 
 from samuel.core.roles import Role
 from samuel.core.rule import Moves, Rule, RuleState
-from samuel.torch.bases import Base, Foreign, Named, Number, Slopes, Tensors, add_, foreach, scale_, step_unseen
+from samuel.torch.bases import (
+    MOMENTA,
+    Base,
+    Foreign,
+    Inputs,
+    Named,
+    Number,
+    Tensors,
+    add_,
+    foreach,
+    scale_,
+    step_unseen,
+)
 from samuel.torch.local import as_dtensor, local_real, sharding, wide_dtype
 
 if TYPE_CHECKING:
     from samuel.torch.sharded import Exchange
 
 CHUNK = 2**24
-"""Numbers that are worked on at once, so that what is needed in between stays small."""
-STEP, SUM, LAG, AVERAGE, ROUNDING, BASE = "step", "sum", "lag", "average", "rounding", "base:"
-"""Entries in the state of a parameter; the first has the number of its gradients."""
+"""Numbers in a bucket at most, which limits temporary memory."""
+STEP, SUM, LAG, AVERAGE, OFFSET, ROUNDING, BASE = "step", "sum", "lag", "average", "offset", "rounding", "base:"
+"""Entries in the state of a parameter: number of gradients, direction sum, lag, average (in bfloat16 its offset from
+the parameter instead), and rounding error of a 16-bit parameter; BASE is the prefix of entries of a base class."""
+HASH = 0x9E3779B1 - 2**32
+"""Odd multiplier of a hash (Knuth, "The art of computer programming", 6.4)."""
 Roles = dict[Tensor, Role]
 
 
 @dataclass
 class Bucket:
-    """Parameters of one group, role, device and dtype whose gradients came together, and their vectors."""
+    """Parameters of one group, role, device and dtype with the same number of gradients, and their vectors."""
 
     place: int
-    """Of the group."""
+    """Index of the group."""
     search: int
-    """Which of the searches sets their rate."""
+    """Index of the search that sets the learning rate."""
     params: Tensors
     roles: list[Role]
-    """Of matrices; empty for what is not made orthogonal."""
+    """Roles of the matrices; empty if the directions are not orthogonalised."""
     count: Tensor
     sums: Tensors = field(default_factory=list)
     lags: Tensors = field(default_factory=list)
     averages: Tensors = field(default_factory=list)
+    offsets: Tensors = field(default_factory=list)
     roundings: Tensors = field(default_factory=list)
     vectors: dict[str, Tensors] = field(default_factory=dict)
     points: Tensors = field(default_factory=list)
-    """Of a base with parameters of its own."""
+    """Parameters of a base class."""
     base: Optimizer | None = None
-    spread: Any = None
-    """The mesh they are spread over, and along which of its dimensions they are sharded."""
+    mesh: Any = None
+    """Mesh of distributed parameters, and for each of its dimensions whether it shards them."""
 
     @property
     def device(self) -> torch.device:
-        """Where they are."""
+        """Device of the parameters."""
         return self.count.device
 
     def gradients(self, sign: float) -> Tensors:
-        """The gradients, as wide as the numbers of the step; those of the parameters' own unless they must change."""
+        """The gradients in the dtype of the computation; without a copy where nothing changes."""
         wide = wide_dtype(self.params[0])
         found = [local_real(p.grad) for p in self.params]
         found = found if found[0].dtype == wide else [g.to(wide) for g in found]
@@ -70,14 +86,15 @@ class Bucket:
 
 
 class Engine:
-    """The optimizer's vectors and numbers, and how a step changes them.
+    """The state of the optimizer, and its update in a step.
 
     Args:
-        rule: the rule, with a search for each of the base's.
-        base: what gives the directions.
-        state_dtype: of direction sum, lag and average; None for that of the parameters, 32 bits at least.
-        orthogonalise: makes whole matrices orthogonal, in place.
-        group: processes that all have the same parameters and gradients (DDP), to share the work on matrices.
+        rule: the rule, with as many searches as the base has.
+        base: the base optimizer, which computes the directions.
+        state_dtype: dtype of direction sum, lag and average; None for bfloat16 where parameters are, else float32
+            (float64 for parameters in float64).
+        orthogonalise: orthogonalises whole matrices in place.
+        group: process group with replicated parameters and gradients (DDP), which shares the orthogonalisation.
     """
 
     def __init__(
@@ -90,18 +107,18 @@ class Engine:
     ) -> None:
         self.rule, self.base, self.state_dtype = rule, base, state_dtype
         self.orthogonalise, self.group = orthogonalise, group
-        self.numbers: RuleState | None = None
+        self.rule_state: RuleState | None = None
         self.buckets: list[Bucket] = []
         self.exchanges: list[tuple[Exchange, list[Bucket]]] = []
-        """Of matrices that several processes have, or have parts of."""
+        """Exchanges of matrices that are replicated or sharded over processes."""
         self.resting: list[tuple[Tensor, dict[str, Any]]] = []
-        """Parameters that stand still, for want of a gradient or by an `lr` of 0, and their states."""
+        """Parameters without an update, because they have no gradient or an `lr` of 0, and their states."""
         self._key: Any = None
 
     # Storage
 
     def prepare(self, groups: Sequence[dict[str, Any]], state: Any, roles: Roles) -> None:
-        """Sort the parameters that have gradients into buckets, and begin what they lack."""
+        """Sort the parameters with gradients into buckets, and create their missing state."""
         trained = [[p for p in group["params"] if p.grad is not None] for group in groups]
         stopped = [is_stopped(group["lr"]) for group in groups]
         if self._key == _key(trained, stopped, state):
@@ -111,7 +128,7 @@ class Engine:
         if isinstance(self.base, Foreign):
             for place, (group, params, stop) in enumerate(zip(groups, trained, stopped, strict=True)):
                 new = [p for p in params if stop and not any(name.startswith(BASE) for name in state[p])]
-                self._begin_a_class(self._sorted(place, group, new, state, roles), group)
+                self._begin_base_class(self._sorted(place, group, new, state, roles), group)
         self.store(state)  # counts and states of buckets that are given up
         active = [[] if stop else params for params, stop in zip(trained, stopped, strict=True)]
         working = {p for params in active for p in params}
@@ -121,30 +138,40 @@ class Engine:
             for place, (group, params) in enumerate(zip(groups, active, strict=True))
             for bucket in self._sorted(place, group, params, state, roles)
         ]
-        if self.buckets and self.numbers is None:
-            self.numbers = cloned(self.start(groups))
+        if self.buckets and self.rule_state is None:
+            start = self.rule_state = cloned(self.start(groups))
+            if start.lift.device.type != "cpu":
+                # Caches the constants of the rule on the device for compiled steps.
+                zeros = start.lift.new_zeros((self.rule.groups, 3))
+                self.rule.advance(start, zeros[:, :2], zeros[:, 2], zeros[:1, :1])
         self.exchanges = list(self._shared())
         self._key = _key(trained, stopped, state)
 
     def start(self, groups: Sequence[dict[str, Any]]) -> RuleState:
-        """The rule's numbers before the first step, as precise as the parameters and beside the first of them."""
+        """State of the rule before the first step, with the precision and device of the first parameter."""
         trained = [p for group in groups for p in group["params"] if p.requires_grad or p.grad is not None]
         if not trained:
             return self.rule.start(torch.zeros(()))
         return self.rule.start(torch.zeros((), dtype=wide_dtype(trained[0]), device=local_real(trained[0]).device))
 
     def forget(self) -> None:
-        """Forget the vectors, because the state was replaced."""
-        self._key, self.buckets, self.exchanges, self.resting, self.numbers = None, [], [], [], None
+        """Drop the buckets after the state was replaced."""
+        self._key, self.buckets, self.exchanges, self.resting, self.rule_state = None, [], [], [], None
 
     def _begin(self, params: Tensors, state: Any, roles: Roles) -> None:
-        """Begin what parameters lack, which share a count then, and fit what they have to their dtype and device."""
+        """Create missing state, and convert existing state to the dtype and device of the parameters."""
         counts: dict[torch.device, Tensor] = {}
         for p in params:
             local, wide, entries = local_real(p).detach(), wide_dtype(p), state[p]
-            moving = self.state_dtype or wide
-            needed = {SUM: moving, LAG: moving, **dict.fromkeys(self.base.vectors(roles[p]), wide)}
-            needed |= {AVERAGE: moving} if self.rule.average else {}
+            narrow = local.dtype == torch.bfloat16
+            moving = self.state_dtype or (torch.bfloat16 if narrow else wide)
+            of_base = dict.fromkeys(self.base.vectors(roles[p]), wide)
+            if narrow and moving == torch.bfloat16:
+                of_base |= dict.fromkeys(MOMENTA & of_base.keys(), moving)
+            needed = {SUM: moving, LAG: moving, **of_base}
+            if self.rule.average:
+                self._fit_average(p, entries, moving)
+                needed[OFFSET if moving == torch.bfloat16 else AVERAGE] = moving
             needed |= {ROUNDING: local.dtype} if local.dtype != wide else {}
             for name, dtype in needed.items():
                 if name not in entries:
@@ -158,8 +185,29 @@ class Engine:
             if ROUNDING not in needed:
                 entries.pop(ROUNDING, None)
 
+    def _fit_average(self, p: Tensor, entries: dict[str, Any], dtype: torch.dtype) -> None:
+        """Convert between an average and its offset where the dtype of a model or of the state has changed."""
+        if (OFFSET if dtype == torch.bfloat16 else AVERAGE) in entries or not entries.keys() & {AVERAGE, OFFSET}:
+            return
+        average = local_real(self.average(p, entries))
+        if entries.pop(OFFSET, None) is not None:
+            entries[AVERAGE] = _like(p, average.to(dtype))
+        else:
+            del entries[AVERAGE]
+            entries[OFFSET] = _like(p, (average - local_real(p).detach()).to(dtype))
+
+    def average(self, p: Tensor, entries: dict[str, Any]) -> Tensor:
+        """The average of a parameter, with the layout of an entry of its state."""
+        if OFFSET not in entries:
+            return entries[AVERAGE]
+        local = local_real(p).detach()
+        exact = local.to(wide_dtype(p)) + local_real(entries[OFFSET]).to(local.device)
+        if ROUNDING in entries:
+            exact += local_real(entries[ROUNDING]).to(local.device)
+        return _like(p, exact)
+
     def _sorted(self, place: int, group: dict[str, Any], params: Tensors, state: Any, roles: Roles) -> Iterator[Bucket]:
-        """The buckets of a group, none much larger than a chunk."""
+        """The buckets of a group."""
         alike: dict[Any, Tensors] = {}
         for p in params:
             whole = self.base.orthogonalises(roles[p])
@@ -169,7 +217,7 @@ class Engine:
             alike.setdefault(key, []).append(p)
         for (whole, *_), some in alike.items():
             some = sorted(some, key=lambda p: sorted(p.shape)) if whole else some
-            count = state[some[0]][STEP].clone()  # apart from those that have no gradient now
+            count = state[some[0]][STEP].clone()  # separate from parameters without a gradient
             for p in some:
                 state[p][STEP] = count
             parts = [some] if isinstance(self.base, Foreign) else _chunks(some)
@@ -177,22 +225,22 @@ class Engine:
             for part in parts:
                 bucket = Bucket(place, search, part, [roles[p] for p in part] if whole else [], count)
                 entries = [state[p] for p in part]
-                bucket.sums, bucket.lags, bucket.averages, bucket.roundings = (
+                bucket.sums, bucket.lags, bucket.averages, bucket.offsets, bucket.roundings = (
                     [local_real(each[name]) for each in entries if name in each]
-                    for name in (SUM, LAG, AVERAGE, ROUNDING)
+                    for name in (SUM, LAG, AVERAGE, OFFSET, ROUNDING)
                 )
                 names = self.base.vectors(roles[part[0]])
                 bucket.vectors = {name: [local_real(each[name]) for each in entries] for name in names}
-                bucket.spread = sharding(part[0])
+                bucket.mesh = sharding(part[0])
                 if isinstance(self.base, Foreign):
                     self._attach(bucket, group, entries)
                 yield bucket
 
     def _shared(self) -> Iterator[tuple[Exchange, list[Bucket]]]:
-        """The exchanges of matrices: one for each mesh, and one for the processes of DDP."""
+        """The exchanges of matrices: one for each mesh, and one for the process group of DDP."""
         together: dict[Any, list[Bucket]] = {}
         for bucket in self.buckets:
-            mesh = bucket.spread[0] if bucket.spread is not None else None
+            mesh = bucket.mesh[0] if bucket.mesh is not None else None
             several = self.group is not None if mesh is None else mesh.size() > 1
             if bucket.roles and several:
                 together.setdefault((str(mesh), bucket.device, wide_dtype(bucket.params[0])), []).append(bucket)
@@ -212,14 +260,14 @@ class Engine:
             if own:
                 bucket.base.state[point] = {name: _as_wide(name, value, wide) for name, value in own.items()}
 
-    def _begin_a_class(self, buckets: Iterable[Bucket], group: dict[str, Any]) -> None:
-        """Begin the state of a base that is a class where nothing moves: checkpoints are loaded into what is there."""
+    def _begin_base_class(self, buckets: Iterable[Bucket], group: dict[str, Any]) -> None:
+        """Create the state of a base class for stopped groups: distributed checkpoints need all entries to exist."""
         for bucket in buckets:
-            self._directions_of_a_class(bucket, group, [torch.zeros_like(point) for point in bucket.points])
+            self._directions_of_base_class(bucket, group, [torch.zeros_like(point) for point in bucket.points])
             self.buckets.append(bucket)
 
     def store(self, state: Any) -> None:
-        """Write what bases of their own know into the state of the parameters."""
+        """Copy the state of base classes into the state of the parameters."""
         for bucket in self.buckets:
             if bucket.base is None:
                 continue
@@ -232,11 +280,11 @@ class Engine:
 
     @torch.no_grad()
     def step(self, groups: Sequence[dict[str, Any]]) -> Moves | None:
-        """Move the parameters; the scalars of the step, or None where there was no gradient."""
+        """Update all parameters; returns the scalars of the step, or None without any gradient."""
         if not self.buckets:
             return None
         products = self._products(groups)
-        assert self.numbers is not None
+        assert self.rule_state is not None
         lrs = [_number(group["lr"]) for group in groups]
         decay = [group["weight_decay"] * lr for group, lr in zip(groups, lrs, strict=True)]
         on_host = self.on_host(products)
@@ -272,7 +320,7 @@ class Engine:
         return moves
 
     def _exchanged(self, directions: Callable[[Bucket], Tensors]) -> dict[int, Tensors]:
-        """The steps of matrices that several processes have, each process having done its share of the work."""
+        """Orthogonalised directions of distributed matrices; each process computes a share of them."""
         found: dict[int, Tensors] = {}
         for exchange, buckets in self.exchanges:
             steps = [directions(bucket) for bucket in buckets]
@@ -289,35 +337,35 @@ class Engine:
         return found
 
     def on_host(self, products: Tensor) -> bool:
-        """Whether the scalars of a step are computed as numbers: nothing waits for a CPU."""
+        """Whether NumPy computes the scalars of a step: only on a CPU, where reading values costs nothing."""
         return products.device.type == "cpu" and not torch.compiler.is_compiling()
 
     def _products(self, groups: Sequence[dict[str, Any]]) -> Tensor:
-        """`<g, s>`, `<g, lag>` and `<g, g>` of every search, over all processes."""
-        assert self.numbers is not None
-        like = self.numbers.lift
+        """`<g, s>`, `<g, l>` and `<g, g>` of every search, summed over all processes."""
+        assert self.rule_state is not None
+        like = self.rule_state.lift
         found: dict[Any, tuple[Any, list[list[Tensor]]]] = {}
         for bucket in self.buckets:
             group = groups[bucket.place]
-            slopes = bucket.gradients(-1.0 if group["maximize"] else 1.0)
-            _, rows = found.setdefault(str(bucket.spread), (bucket.spread, [[] for _ in range(self.rule.groups)]))
-            for g, s, lag in zip(slopes, bucket.sums, bucket.lags, strict=True):
+            gradients = bucket.gradients(-1.0 if group["maximize"] else 1.0)
+            _, rows = found.setdefault(str(bucket.mesh), (bucket.mesh, [[] for _ in range(self.rule.groups)]))
+            for g, s, lag in zip(gradients, bucket.sums, bucket.lags, strict=True):
                 each = torch.stack([_dot(g, s), _dot(g, lag), _dot(g, g)]).to(like.device)
                 rows[bucket.search].append(
                     each * _is_on(group["lr"], each) if isinstance(group["lr"], Tensor) else each
                 )
-        # In double precision, so that it makes no difference in which order they are summed up.
+        # In double precision, so that the order of the sum does not matter.
         precise = torch.float32 if like.device.type == "mps" else torch.float64
         nothing = torch.zeros(3, dtype=precise, device=like.device)
         total = nothing
-        for spread, rows in found.values():
+        for sharding_of, rows in found.values():
             sums = [torch.stack(each).to(precise).sum(0) if each else nothing for each in rows]
-            total = total + _over_processes(torch.stack(sums), spread)
+            total = total + _over_processes(torch.stack(sums), sharding_of)
         return total.to(like.dtype)
 
     def _advance_on_host(self, products: Tensor, decay: list[Number]) -> Moves:
-        assert self.numbers is not None
-        before = _arrays(self.numbers)
+        assert self.rule_state is not None
+        before = _arrays(self.rule_state)
         row = np.asarray([float(d) for d in decay], products.numpy().dtype)
         with np.errstate(all="ignore"):  # of gradients that are not finite, or overflow
             after, moves = self.rule.advance(before, products.numpy()[:, :2], products.numpy()[:, 2], row[None])
@@ -327,16 +375,16 @@ class Engine:
         return Moves(*(np.asarray(x) for x in moves[:5]), *(float(x) for x in moves[5:]))
 
     def _advance(self, products: Tensor, decay: list[Number]) -> Moves:
-        assert self.numbers is not None
+        assert self.rule_state is not None
         zero = products.new_zeros(())
         row = torch.stack([zero + (d.to(zero.device) if isinstance(d, Tensor) else d) for d in decay])
-        after, moves = self.rule.advance(self.numbers, products[:, :2], products[:, 2], row[None])
-        for old, value in zip(_leaves(self.numbers), _leaves(after), strict=True):
-            old.copy_(value)  # in place, so that a captured graph finds it
+        after, moves = self.rule.advance(self.rule_state, products[:, :2], products[:, 2], row[None])
+        for old, value in zip(_leaves(self.rule_state), _leaves(after), strict=True):
+            old.copy_(value)  # in place, for CUDA graphs
         return Moves(*(x.to(zero.dtype) for x in moves))
 
     def _move(self, bucket: Bucket, group: dict[str, Any], moves: Moves, steps: Tensors) -> None:
-        """Move the parameters of a bucket, and their vectors along; no steps where the gradient is left out."""
+        """Update the parameters of a bucket and their vectors; `steps` is empty for a skipped gradient."""
         slide, keep = (row[bucket.search, bucket.place] for row in (moves.slide, moves.keep))
         along, enter, back = (row[bucket.search] for row in (moves.along, moves.enter, moves.back))
         if not isinstance(moves.gradient, Tensor):
@@ -349,8 +397,11 @@ class Engine:
         wide = wide_dtype(bucket.params[0])
         if bucket.roundings:
             points = [p.to(wide) + r.to(wide) for p, r in zip(points, bucket.roundings, strict=True)]
-        sums, lags, averages = (_widened(x, wide) for x in (bucket.sums, bucket.lags, bucket.averages))
-        # The order is that of the rule: keep belongs to the parameters before the step.
+        narrow = (bucket.sums, bucket.lags, bucket.averages, bucket.offsets)
+        sums, lags, averages, offsets = computed = [_widened(x, wide) for x in narrow]
+        if offsets:  # from here to `sub` they are the averages themselves
+            foreach._foreach_add_(offsets, points)
+        # In the order of the rule: weight decay applies to the parameters before the step.
         scale_(points, keep)
         add_(points, sums, slide)
         add_(points, lags, back)
@@ -358,57 +409,84 @@ class Engine:
             scale_(steps, lr.to(steps[0].device) if isinstance(lr, Tensor) else lr)
             add_(points, steps, along)
         goes_on, memory = 1 - moves.restart, self.rule.search.lag
-        lag = 1 - _counts(moves.gradient) * (1 - memory)  # a gradient that is left out changes nothing
+        lag = 1 - _counts(moves.gradient) * (1 - memory)  # 1 for a skipped gradient
         for vectors, factor in ((sums, goes_on), (lags, goes_on * lag)):
             scale_(vectors, factor * keep)
             if steps:
                 add_(vectors, steps, factor * enter)
         if averages:
             _approach(averages, points, moves.pace)
-        for narrow, computed in zip((bucket.sums, bucket.lags, bucket.averages), (sums, lags, averages), strict=True):
-            if narrow and narrow[0] is not computed[0]:
-                foreach._foreach_copy_(narrow, computed)
+        if offsets:
+            foreach._foreach_sub_(offsets, points)
+            scale_(offsets, 1 - moves.pace)
+        for stored, values in zip(narrow, computed, strict=True):
+            self._store(stored, values)
         if bucket.roundings:
             for p, r, point in zip(bucket.params, bucket.roundings, points, strict=True):
                 local_real(p).copy_(point)
                 r.copy_(point - local_real(p).to(wide))
 
     def _rest(self, p: Tensor, entries: dict[str, Any], moves: Moves) -> None:
-        """Let a parameter stand still, in a block that may end and an average that comes to it."""
+        """Update the state of a parameter without an update: restarts reset it, and its average approaches it."""
         goes_on, pace = (
             x.to(local_real(p).device) if isinstance(x, Tensor) else x for x in (1 - moves.restart, moves.pace)
         )
         scale_([local_real(entries[SUM]), local_real(entries[LAG])], goes_on)
+        if OFFSET in entries:
+            offset = local_real(entries[OFFSET])
+            self._store([offset], [offset.to(wide_dtype(p)) * (1 - pace)])
         if AVERAGE in entries:
             _approach([local_real(entries[AVERAGE])], [local_real(p).to(local_real(entries[AVERAGE]).dtype)], pace)
 
     def _directions(
         self, bucket: Bucket, group: dict[str, Any], scale: Number, count: Number, fresh: Number
     ) -> Tensors:
-        """The directions of the base for the gradients times a factor, as new tensors; matrices are not orthogonal."""
+        """Directions of the base for gradients times a factor, as new tensors, before orthogonalisation."""
         new = _counts(scale)
-        slopes = bucket.gradients(-1.0 if group["maximize"] else 1.0)
-        if isinstance(new, Tensor):  # a factor of 0 would leave what is not finite
-            slopes = [torch.where(new > 0, g * scale.to(g.dtype), 0.0) for g in slopes]
+        gradients = bucket.gradients(-1.0 if group["maximize"] else 1.0)
+        if isinstance(new, Tensor):  # `where`, since 0 times NaN is NaN
+            gradients = [torch.where(new > 0, g * scale.to(g.dtype), 0.0) for g in gradients]
         elif scale != 1:
-            slopes = list(foreach._foreach_mul(slopes, scale))
+            gradients = list(foreach._foreach_mul(gradients, scale))
         if bucket.base is not None:
-            return self._directions_of_a_class(bucket, group, slopes, new)
+            return self._directions_of_base_class(bucket, group, gradients, new)
         assert isinstance(self.base, Named)
-        return self.base.directions(Slopes(slopes, bucket.vectors, count, fresh, group, new))
+        vectors = {name: _widened(each, gradients[0].dtype) for name, each in bucket.vectors.items()}
+        found = self.base.directions(Inputs(gradients, vectors, count, fresh, group, new))
+        for name, values in vectors.items():
+            self._store(bucket.vectors[name], values)
+        return found
 
-    def _directions_of_a_class(
-        self, bucket: Bucket, group: dict[str, Any], slopes: Tensors, new: Number = 1.0
+    def _store(self, stored: Tensors, values: Tensors) -> None:
+        """Write values into vectors; with stochastic rounding into those in bfloat16, so that small updates accumulate.
+
+        The random bits are a hash of the value and the round: no generator state, and the same result on any number of
+        devices and after a resume.
+        """
+        if not stored or stored[0] is values[0]:
+            return
+        if stored[0].dtype != torch.bfloat16:
+            foreach._foreach_copy_(stored, values)
+            return
+        assert self.rule_state is not None
+        salt = self.rule_state.round.to(stored[0].device) * HASH
+        for target, value in zip(stored, values, strict=True):
+            bits = value.float().view(torch.int32)
+            noise = ((bits ^ salt) * HASH >> 16) & 0xFFFF
+            target.copy_((bits + noise & -0x10000).view(torch.float32))
+
+    def _directions_of_base_class(
+        self, bucket: Bucket, group: dict[str, Any], gradients: Tensors, new: Number = 1.0
     ) -> Tensors:
         assert isinstance(self.base, Foreign)
         assert bucket.base is not None
         bucket.base.param_groups[0].update(self.base.options_of(group))  # schedulers may change them
-        for point, p, slope in zip(bucket.points, bucket.params, slopes, strict=True):
+        for point, p, gradient in zip(bucket.points, bucket.params, gradients, strict=True):
             if self.base.reads_parameters:
                 point.copy_(local_real(p))
             else:
                 point.zero_()
-            point.grad = slope
+            point.grad = gradient
         before = [point.clone() for point in bucket.points]
         own = [x for each in bucket.base.state.values() for x in each.values()] if isinstance(new, Tensor) else []
         kept = [(x, x.clone()) for x in own if isinstance(x, Tensor) and x.device == bucket.device]
@@ -421,12 +499,12 @@ class Engine:
 
 
 def _key(trained: list[Tensors], stopped: list[bool], state: Any) -> Any:
-    """What is the same as long as buckets can be used again."""
+    """A key that changes when the buckets must be rebuilt."""
     return stopped, [[(id(p), p.dtype, p.device, *map(id, state[p].values())) for p in params] for params in trained]
 
 
 def is_stopped(lr: Number) -> bool:
-    """Whether a multiplier stops its group: 0, or a scheduler's rounding of it. A tensor's value is not asked for."""
+    """Whether a multiplier is 0, up to rounding of a scheduler; a tensor is not read."""
     return not isinstance(lr, Tensor) and lr < 1e-12
 
 
@@ -435,7 +513,7 @@ def _number(value: Number) -> Number:
 
 
 def _counts(scale: Any) -> Any:
-    """1 where a gradient times the factor is followed, 0 where it is left out."""
+    """1 where the factor of a gradient is positive, 0 where the gradient is skipped."""
     return (scale > 0) * 1.0
 
 
@@ -444,7 +522,7 @@ def _is_on(lr: Tensor, like: Tensor) -> Tensor:
 
 
 def _counted(count: Tensor, moves: Moves) -> tuple[Number, Number]:
-    """How many gradients there were with this one, and whether there was none before; the count moves on."""
+    """Advance the count of gradients; returns the count, and 1 if there was none before."""
     if not isinstance(moves.gradient, Tensor):
         before = float(count)
         count.add_(float(moves.gradient > 0))
@@ -471,7 +549,7 @@ def _approach(means: Tensors, points: Tensors, pace: Number) -> None:
 
 
 def _as_wide(name: str, value: Any, wide: torch.dtype) -> Any:
-    """An entry in the state of a base that is a class, in the precision that the parameters have now."""
+    """An entry in the state of a base class, in the precision of the parameters."""
     if not isinstance(value, Tensor):
         return value
     value = local_real(value)
@@ -484,7 +562,7 @@ def _widened(tensors: Tensors, wide: torch.dtype) -> Tensors:
 
 
 def _like(p: Tensor, local: Tensor) -> Tensor:
-    """A vector with the numbers of a parameter as an entry of its state."""
+    """A local vector as an entry of the state of a parameter: complex or distributed as the parameter."""
     return as_dtensor(torch.view_as_complex(local) if p.is_complex() and local.is_floating_point() else local, p)
 
 
@@ -500,11 +578,11 @@ def _chunks(params: Tensors) -> list[Tensors]:
     return found
 
 
-def _over_processes(total: Tensor, spread: Any) -> Tensor:
-    """A sum over the parts of parameters that are spread over processes."""
-    if spread is None:
+def _over_processes(total: Tensor, sharding: Any) -> Tensor:
+    """A sum over the shards of distributed parameters."""
+    if sharding is None:
         return total
-    mesh, sharded = spread
+    mesh, sharded = sharding
     for dim, is_sharded in enumerate(sharded):
         if is_sharded:
             total = total.contiguous()
@@ -512,19 +590,19 @@ def _over_processes(total: Tensor, spread: Any) -> Tensor:
     return total
 
 
-def _leaves(numbers: Any) -> Iterator[Any]:
-    for value in numbers:
+def _leaves(state: Any) -> Iterator[Any]:
+    for value in state:
         if isinstance(value, tuple):
             yield from _leaves(value)
         else:
             yield value
 
 
-def cloned(numbers: Any) -> Any:
-    """A copy of the rule's numbers, in which no two share memory."""
-    return type(numbers)(*(cloned(x) if isinstance(x, tuple) else x.clone() for x in numbers))
+def cloned(state: Any) -> Any:
+    """A copy of a state of the rule, with separate memory for every array."""
+    return type(state)(*(cloned(x) if isinstance(x, tuple) else x.clone() for x in state))
 
 
-def _arrays(numbers: Any) -> Any:
-    """The numbers as NumPy arrays in the same memory."""
-    return type(numbers)(*(_arrays(x) if isinstance(x, tuple) else x.numpy() for x in numbers))
+def _arrays(state: Any) -> Any:
+    """A state of the rule as NumPy arrays that share its memory."""
+    return type(state)(*(_arrays(x) if isinstance(x, tuple) else x.numpy() for x in state))

@@ -1,4 +1,4 @@
-"""The optimizer: parameter groups, options, state dicts and what it tells, as torch has them."""
+"""The optimizer: parameter groups, options, state dicts and diagnostics, following the contract of `torch.optim`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -20,56 +21,56 @@ from samuel.core.roles import Role, orthogonalisation_flops
 from samuel.core.rule import Rule, RuleState
 from samuel.torch.average import BatchStatistics, swapped
 from samuel.torch.bases import Named, resolve
-from samuel.torch.engine import AVERAGE, STEP, SUM, Engine, cloned, is_stopped
+from samuel.torch.engine import AVERAGE, OFFSET, STEP, SUM, Engine, cloned, is_stopped
 from samuel.torch.local import is_split, local_real
-from samuel.torch.muon import orthogonalise_
+from samuel.torch.muon import has_fast_bfloat16, orthogonalise_
 from samuel.torch.roles import roles, roles_of_groups
 
 KNOWN = (
     "base", "learning_rates", "lr", "steps", "weight_decay", "average", "on_shift", "clip", "search", "state_dtype",
     "maximize", "foreach", "capturable",
 )  # fmt: skip
-NUMBERS = "samuel"
-"""Entry of the groups of a state dict with the numbers of the rule and what they were made with."""
+RULE = "samuel"
+"""Entry of every group of a state dict: the state of the rule and the options it belongs to."""
 SMALL_LR, EARLY = 0.1, 50
-"""A multiplier that was never above this in so many steps looks like a learning rate."""
+"""A multiplier at most `SMALL_LR` after `EARLY` steps is probably meant as a learning rate."""
 
 
 class Samuel(Optimizer):
-    """An optimizer that finds its learning rate while it trains, and finds it again when the data shift.
+    """Optimizer without a learning rate: it searches for the rate while training, again after each shift of the data.
 
-        optimizer = samuel.torch.Samuel(model)          # in place of Adam(model.parameters(), lr=...)
-        ...                                             # your training loop
-        with optimizer.averaged():                      # the parameters to test, use and save
+        optimizer = samuel.torch.Samuel(model)          # instead of AdamW(model.parameters(), lr=...)
+        ...                                             # the training loop is unchanged
+        with optimizer.averaged():                      # the parameters to evaluate and save
             evaluate(model)
 
-    Matrices are moved by Muon, everything else by Adam, each with a learning rate of its own; which parameter is which
-    is found from the modules (`print(optimizer)` lists it). Every candidate rate is judged by the one gradient of the
-    step. See `samuel.core.rule`.
+    Muon updates the matrices and Adam all other parameters, each with its own learning rate. Roles are found from the
+    modules; `print(optimizer)` lists them. All candidate rates are evaluated with the one gradient of the step; see
+    `samuel.core.rule`.
 
     Args:
-        params: the model; or parameters, named parameters or parameter groups, as other optimizers take them. Of a
-            model in `DistributedDataParallel` the processes share the work on matrices. A group may say
-            `role="matrix"`, `"table"` or `"vector"`; otherwise names and shapes decide. Each role of a group becomes a
-            parameter group of its own.
+        params: the model; or parameters, named parameters or parameter groups, as for other optimizers. Processes of
+            `DistributedDataParallel` share the orthogonalisation. A group may set `role="matrix"`, `"table"` or
+            `"vector"`; otherwise names and shapes decide. Each role becomes a parameter group.
         base: "muon" (Adam for all that is not a matrix), "adam", "sgd", a torch optimizer class, or a
             `functools.partial` of one with its options, such as `partial(torch.optim.Adam, betas=(0.9, 0.95))`.
         learning_rates: candidate learning rates. By default six decades in steps of half a decade, where people sweep
             for that base: from 1e-6 to 1, and from 1e-5 to 10 for SGD and Adagrad. A long list costs nothing.
-        lr: a factor of the learning rate, for schedulers; 1 is the rate that was found.
-        steps: number of steps of the whole run, if you know it: rates then fall linearly to 0 at its end, and you need
-            no scheduler. Without it they fall as the root of time, and the averaged parameters are the ones to use.
+        lr: multiplier of the learning rate for schedulers; 1 leaves the rate unchanged.
+        steps: number of steps of the whole run, if known: rates then fall linearly to 0 at its end, and no scheduler is
+            needed. Without it they fall with the root of time, and the averaged parameters are the ones to use.
         weight_decay: decoupled weight decay of matrices and tables; vectors (biases, factors of norms) have none,
-            unless their group has a `weight_decay`.
-        average: keep the averaged parameters, which costs a copy. By default where `steps` is not given.
-        on_shift: what to do when the gradient leaps because the data have shifted: "restart" the search (what is known
-            about rates is kept) or "ignore" it.
-        clip: largest norm of the whole gradient. Clip here and not before: the shift detector must see the norm.
-        search: the numbers of the rule, a `samuel.core.RateSearch`, if not those that suit the base.
-        state_dtype: dtype of the sum of steps, its lag and the average, if not that of the step.
-        maximize: go uphill.
-        foreach: taken as other optimizers take it; makes no difference.
-        capturable: taken as other optimizers take it: a step can always be captured in a CUDA graph.
+            unless their group sets `weight_decay`.
+        average: keep averaged parameters, at the cost of one copy. By default if `steps` is not given.
+        on_shift: what to do when the gradient norm leaps because the data have shifted: "restart" the search, with what
+            was learned about rates, or "ignore" it.
+        clip: largest norm of the whole gradient. Clip here and not before: the shift detector needs the unclipped norm.
+        search: settings of the search, a `samuel.core.RateSearch`, in place of the default for the base.
+        state_dtype: dtype of the direction sum, its lag and the average: by default bfloat16 for parameters in
+            bfloat16, and otherwise float32 (float64 for parameters in float64).
+        maximize: maximize the objective.
+        foreach: accepted for compatibility; without effect.
+        capturable: accepted for compatibility: a step can always be captured in a CUDA graph.
 
     >>> import torch
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -131,9 +132,10 @@ class Samuel(Optimizer):
         self._statistics: BatchStatistics | None = None
         self._is_averaged = False
         self._calls, self._highest, self._warned = 0, 0.0, set()
+        self._checked, self._on_its_way = (EARLY, 0.0), None
         defaults = {
             "lr": lr, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "capturable": capturable,
-            **self._base.options, "role": None, NUMBERS: None,
+            **self._base.options, "role": None, RULE: None,
         }  # fmt: skip
         self._check(defaults)
         groups = _as_groups(params)
@@ -141,11 +143,11 @@ class Samuel(Optimizer):
         self._warn_of_guesses()
         self._warn_of_small(defaults["lr"])
 
-    # What it tells
+    # Diagnostics
 
     @property
     def steps(self) -> int | None:
-        """Number of steps of the whole run; None if it was not told."""
+        """Number of steps of the whole run; None if not given."""
         return self._rule.steps
 
     @property
@@ -160,52 +162,51 @@ class Samuel(Optimizer):
 
     @property
     def shifts(self) -> int:
-        """How often the data have shifted. It waits for the device."""
-        return 0 if self._engine.numbers is None else int(self._engine.numbers.detector.shifts)
+        """Number of shifts of the data so far. Reading it synchronises with the device."""
+        return 0 if self._engine.rule_state is None else int(self._engine.rule_state.detector.shifts)
 
     @property
     def skipped(self) -> int:
-        """How many gradients were left out, because they were not finite or blew up. It waits for the device."""
-        return 0 if self._engine.numbers is None else int(self._engine.numbers.skipped)
+        """Number of skipped gradients: not finite, or blown up. Reading it synchronises with the device."""
+        return 0 if self._engine.rule_state is None else int(self._engine.rule_state.skipped)
 
     @property
     def roles(self) -> dict[str, Role]:
-        """The role of every parameter, by name (or place, where it has no name)."""
+        """The role of every parameter, by its name or, without names, its index."""
         return {self._names[p]: self._role_of[p] for group in self.param_groups for p in group["params"]}
 
     def weights(self) -> Tensor:
-        """Weight of every candidate rate relative to its prior, a row for each search: equal before the first step.
+        """Weight of every candidate rate relative to its prior, one row per search: equal before the first step.
 
-        Weight that piles up at an end of the list says that the list should be longer there.
+        Weight at an end of the list means that the list should be extended there.
 
         >>> Samuel([torch.zeros(2)], "adam", learning_rates=(0.1, 0.01)).weights()
         tensor([[0.5000, 0.5000]])
         """
-        return self._rule.search.evidence(self._numbers().search).clone()
+        return self._rule.search.evidence(self._rule_state().search).clone()
 
     def extend(self, steps: int) -> None:
-        """Go on for more steps than the run was told, without a leap of the rate.
+        """Extend a run beyond the given number of steps, without a leap of the rate.
 
         Args:
-            steps: number of steps of the whole run, those so far included.
+            steps: number of steps of the whole run, including those so far.
 
         >>> optimizer = Samuel(torch.nn.Linear(2, 1), steps=100)
         >>> optimizer.extend(150)
         >>> optimizer.steps
         150
         """
-        extended = self._rule.extend(self._numbers(), steps)
-        self._engine.numbers = cloned(extended)
+        extended = self._rule.extend(self._rule_state(), steps)
+        self._engine.rule_state = cloned(extended)
         self._rule = self._engine.rule = replace(self._rule, steps=int(steps))
         self._warned.discard("overrun")
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Put the averaged parameters into the model for a while: what one tests, uses and saves.
+        """Context in which the model has the averaged parameters: those to evaluate, deploy and save.
 
-        They average the last ninth of what was trained since the last shift. A model that the optimizer was given has
-        its batch statistics averaged along. Where no average is kept, because the number of steps was told, these are
-        the parameters as they are.
+        They average about the last ninth of the steps since the last shift. If the optimizer was given the model, its
+        batch statistics are averaged as well. Without an average (the default with `steps`), parameters are unchanged.
 
         >>> p = torch.nn.Parameter(torch.zeros(2))
         >>> optimizer = Samuel([p], "sgd")
@@ -219,12 +220,13 @@ class Samuel(Optimizer):
         True
         """
         if self._is_averaged:
-            raise RuntimeError("averaged() cannot be entered twice: the model has the averaged parameters")
+            raise RuntimeError("averaged() cannot be nested: the model already has the averaged parameters")
         if not self._rule.average:
             yield
             return
-        params = [p for group in self.param_groups for p in group["params"] if AVERAGE in self.state.get(p, {})]
-        values = [self.state[p][AVERAGE] for p in params]
+        kept = ((p, self.state.get(p, {})) for group in self.param_groups for p in group["params"])
+        averaged = [(p, self._engine.average(p, entries)) for p, entries in kept if entries.keys() & {AVERAGE, OFFSET}]
+        params, values = [p for p, _ in averaged], [value for _, value in averaged]
         statistics = self._statistics.pairs() if self._statistics is not None else ([], [])
         with swapped([*params, *statistics[0]], [*values, *statistics[1]], self._model):
             self._is_averaged = True
@@ -242,7 +244,7 @@ class Samuel(Optimizer):
         return "\n".join([repr(self), *self._table()])
 
     def _table(self) -> Iterator[str]:
-        """Name, shape, role and weight decay of every parameter, and what orthogonalisation costs."""
+        """Name, shape, role and weight decay of every parameter, and the cost of orthogonalisation."""
         rows = [("parameter", "shape", "role", "decay", "")]
         flops = 0.0
         for group in self.param_groups:
@@ -258,20 +260,20 @@ class Samuel(Optimizer):
         if flops:
             yield f"orthogonalisation: {flops / 1e12:.3g} TFLOP a step"
 
-    # A step
+    # Step
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Take one step on the gradients.
+        """Update the parameters with their gradients.
 
         Args:
-            closure: computes the loss and its gradients, which is called once.
+            closure: recomputes the loss and its gradients; called once.
 
         Returns:
-            The loss of the closure.
+            The loss of the closure, or None.
         """
         if self._is_averaged:
-            raise RuntimeError("step() inside averaged() would train the averaged parameters; take it outside")
+            raise RuntimeError("step() inside averaged() would train the averaged parameters; call it outside")
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -282,13 +284,13 @@ class Samuel(Optimizer):
             return loss
         if self._statistics is not None:
             self._statistics.average(moves.pace)
-        self._tell_rates()
+        self._publish_rates()
         if not torch.compiler.is_compiling():
             self._watch_schedule()
         return loss
 
     def _init_group(self) -> None:
-        """What a step needs before any number is computed. `torch.compile` runs it rather than tracing it."""
+        """Checks and storage before a step. `torch.compile` runs this method of optimizers instead of tracing it."""
         for group in self.param_groups:
             self._check(group, waiting=False)
             for p in group["params"]:
@@ -298,11 +300,13 @@ class Samuel(Optimizer):
                         f"{tuple(p.shape)}; use an embedding with sparse=False, or a separate optimizer for it"
                     )
         self._engine.prepare(self.param_groups, self.state, self._role_of)
+        for bucket in self._engine.buckets:
+            has_fast_bfloat16(bucket.device.type)  # cached: a compiled step cannot query it
         if self._rule.average and self._statistics is None:
             self._statistics = BatchStatistics(self._model, {})
 
-    def _tell_rates(self) -> None:
-        rates = self._numbers().search.rate
+    def _publish_rates(self) -> None:
+        rates = self._rule_state().search.rate
         for group in self.param_groups:
             rate = rates[self._search_of(group)]
             on_host = rate.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -315,7 +319,7 @@ class Samuel(Optimizer):
     # Groups
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, also in the middle of a run: they join where they stand, one group for each role.
+        """Add parameters, also during a run, as one group per role.
 
         >>> optimizer = Samuel(torch.nn.Linear(3, 2), "muon")
         >>> optimizer.add_param_group({"params": [torch.zeros(100, 2)], "role": "table"})
@@ -340,7 +344,7 @@ class Samuel(Optimizer):
             raise
 
     def _with_names(self, group: dict[str, Any]) -> dict[str, Any]:
-        """A group whose parameters have names where the others have."""
+        """A group with names for its parameters if the other groups have names."""
         params = group["params"]
         named = any("param_names" in other for other in self.param_groups)
         if not named or isinstance(params, set):
@@ -350,7 +354,7 @@ class Samuel(Optimizer):
         return {**group, "params": [p if isinstance(p, tuple) else (str(count + i), p) for i, p in enumerate(params)]}
 
     def _split(self, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """One group for each role in a group, with the roles of its parameters beside them."""
+        """Split groups by role; the roles of the parameters are added under `_roles`."""
         for group in groups:
             params = group["params"]
             if isinstance(params, set):
@@ -389,45 +393,46 @@ class Samuel(Optimizer):
         for p, name in zip(group["params"], names, strict=True):
             if self._rule.average and self._model is None and is_split(p):
                 raise ValueError(
-                    f"{name!r} of shape {tuple(p.shape)} is split over processes: give the model in place of its "
-                    "parameters, so that averaged() can put averages into it; or average=False"
+                    f"{name!r} of shape {tuple(p.shape)} is sharded over processes: pass the model instead of its "
+                    "parameters, which averaged() needs; or average=False"
                 )
         for p, role, name in zip(group["params"], found, names, strict=True):
             self._role_of[p], self._names[p] = role, name
-        group["effective_lr"] = float(self._numbers().search.rate[self._search_of(group)]) * float(group["lr"])
+        state = self._engine.rule_state or self._rule.start(np.zeros(()))
+        group["effective_lr"] = float(state.search.rate[self._search_of(group)]) * float(group["lr"])
 
     def _search_of(self, group: dict[str, Any]) -> int:
         return 1 if self._base.searches == 2 and group["role"] != "matrix" else 0
 
-    def _numbers(self) -> RuleState:
-        numbers = self._engine.numbers
-        return self._engine.start(self.param_groups) if numbers is None else numbers
+    def _rule_state(self) -> RuleState:
+        state = self._engine.rule_state
+        return self._engine.start(self.param_groups) if state is None else state
 
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, as every optimizer of torch has it: parameters' vectors, groups, and the numbers of the rule."""
+        """The state of the parameters, the groups, and the state of the rule."""
         if self._is_averaged:
             warnings.warn(
-                "state_dict() inside averaged() would be saved beside averaged parameters, and a run resumed from both "
-                "would not go on as it was; save the trained parameters, outside of averaged()",
+                "state_dict() inside averaged(): a run resumed from it and the averaged parameters would not continue "
+                "this one; save both outside of averaged()",
                 stacklevel=2,
             )
         self._engine.store(self.state)
         found = super().state_dict()
-        numbers = {"steps": self.steps, "base": self.base, "average": self._rule.average}
-        numbers["search"] = {**asdict(self._rule.search), "learning_rates": list(self.learning_rates)}
-        numbers["rule"] = {name: value.clone() for name, value in _named(self._numbers())}
+        saved: dict[str, Any] = {"steps": self.steps, "base": self.base, "average": self._rule.average}
+        saved["search"] = {**asdict(self._rule.search), "learning_rates": list(self.learning_rates)}
+        saved["rule"] = {name: value.clone() for name, value in _flattened(self._rule_state())}
         if self._statistics is not None:
-            numbers["statistics"] = dict(self._statistics.entries)
-        found["param_groups"] = [{**group, NUMBERS: numbers} for group in found["param_groups"]]
+            saved["statistics"] = dict(self._statistics.entries)
+        found["param_groups"] = [{**group, RULE: saved} for group in found["param_groups"]]
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned, to the bit; on another device, too.
+        """Continue exactly from a state of `state_dict`, also on another device.
 
         Raises:
-            ValueError: if it was made by another optimizer or with other options; nothing has changed then.
+            ValueError: if it belongs to another optimizer or other options; nothing is changed then.
         """
         found: dict[str, Any] = {}
 
@@ -436,7 +441,7 @@ class Samuel(Optimizer):
             found.update(final)
 
         def mend(_: Optimizer) -> None:
-            # Torch has cast everything to the dtype of the parameters, and 16 bits are too few.
+            # Torch has cast everything to the dtype of the parameters.
             ours = [p for group in self.param_groups for p in group["params"]]
             theirs = [place for group in found["param_groups"] for place in group["params"]]
             counts: dict[Any, Tensor] = {}
@@ -444,7 +449,7 @@ class Samuel(Optimizer):
                 if place in found["state"]:
                     device = local_real(p).device
                     entries = {name: _placed(value, device) for name, value in found["state"][place].items()}
-                    if STEP in entries:  # those with one number of gradients share it
+                    if STEP in entries:  # parameters with the same number of gradients share one tensor
                         entries[STEP] = counts.setdefault((device, float(entries[STEP])), entries[STEP])
                     self.state[p] = entries
             self._restore(found["param_groups"], ours)
@@ -461,48 +466,48 @@ class Samuel(Optimizer):
 
     def _restore(self, groups: list[dict[str, Any]], params: list[Tensor]) -> None:
         for group in self.param_groups:
-            group[NUMBERS] = None
-        saved = groups[0][NUMBERS] if groups else {}
+            group[RULE] = None
+        saved = groups[0][RULE] if groups else {}
         self._engine.forget()
         began = [p for p in params if SUM in self.state.get(p, {})]
         if "rule" in saved:
             device = local_real(began[0]).device if began else torch.device("cpu")
-            numbers = _renamed(self._numbers(), saved["rule"], device)
-            self._engine.numbers, self._calls = numbers, int(numbers.round)
+            state = _unflattened(self._rule_state(), saved["rule"], device)
+            self._engine.rule_state, self._calls = state, int(state.round)
         self._statistics = None
         if self._rule.average:
             self._statistics = BatchStatistics(self._model, saved.get("statistics", {}))
 
     def _refuse_state(self, state_dict: dict[str, Any]) -> None:
         groups = state_dict["param_groups"]
-        if any(group.get(NUMBERS) is None for group in groups):
-            raise ValueError("the state dict was made by another optimizer: its groups have no numbers of Samuel's")
-        saved = groups[0][NUMBERS] if groups else None
+        if any(group.get(RULE) is None for group in groups):
+            raise ValueError("the state dict is of another optimizer: its groups have no state of Samuel's rule")
+        saved = groups[0][RULE] if groups else None
         if saved is None:
             return
         own = {"base": self.base, "average": self._rule.average}
         for name, value in own.items():
             if saved[name] != value:
-                raise ValueError(f"the state dict was made with {name}={saved[name]!r}, and this is {name}={value!r}")
+                raise ValueError(f"the state dict has {name}={saved[name]!r}, and this optimizer {name}={value!r}")
         if saved["steps"] != self.steps:
             raise ValueError(
-                f"the state dict was made with steps={saved['steps']}, and this is steps={self.steps}; make the "
-                f"optimizer with steps={saved['steps']}, load, and then `extend` it if the run is to be longer"
+                f"the state dict has steps={saved['steps']}, and this optimizer steps={self.steps}; create the "
+                f"optimizer with steps={saved['steps']}, load, and call extend(...) for a longer run"
             )
         theirs = saved["search"]
         for name, value in asdict(self._rule.search).items():
             value = list(value) if name == "learning_rates" else value
             same = list(theirs[name]) if name == "learning_rates" else theirs[name]
             if same != value:
-                raise ValueError(f"the state dict was made with {name}={same} in its search, and this is {value}")
+                raise ValueError(f"the search of the state dict has {name}={same}, and that of this optimizer {value}")
         for group, mine in zip(groups, self.param_groups, strict=False):
             for name in ("lr", "weight_decay", "maximize", "role", *self._base.options):
                 if name not in group:
-                    raise ValueError(f"the state dict is not whole: a parameter group has no {name}")
+                    raise ValueError(f"the state dict is incomplete: a parameter group has no {name}")
             if group["role"] != mine["role"]:
                 raise ValueError(
                     f"the state dict has a group of role {group['role']!r} where this optimizer has {mine['role']!r}: "
-                    "give the parameters in the same form as then, or the roles by group"
+                    "pass the parameters in the same form as before, or set the roles by group"
                 )
         ours = [p for group in self.param_groups for p in group["params"]]
         theirs = [place for group in groups for place in group["params"]]
@@ -513,10 +518,10 @@ class Samuel(Optimizer):
         if not entries:
             return
         needed = [STEP, SUM, *self._base.vectors(self._role_of[p])]
-        needed += [AVERAGE] * self._rule.average
+        needed += [AVERAGE] * (self._rule.average and OFFSET not in entries)
         for key in needed:
             if key not in entries:
-                raise ValueError(f"the state dict is not whole: the state of {name!r} has no {key!r}")
+                raise ValueError(f"the state dict is incomplete: the state of {name!r} has no {key!r}")
         for key, value in entries.items():
             if isinstance(value, Tensor) and not key.startswith("base:") and key != STEP and value.shape != p.shape:
                 raise ValueError(
@@ -525,24 +530,22 @@ class Samuel(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         self._engine.store(self.state)
-        own = {
-            name: value for name, value in self.__dict__.items() if name not in ("_engine", "_zero_grad_profile_name")
-        }
+        left_out = ("_engine", "_on_its_way", "_zero_grad_profile_name")
+        own = {name: value for name, value in self.__dict__.items() if name not in left_out}
         own = {name: value for name, value in own.items() if "hook" not in name}
-        numbers = self._engine.numbers
-        return {**super().__getstate__(), **own, "_numbers_kept": numbers}
+        return {**super().__getstate__(), **own, "_kept_rule_state": self._engine.rule_state}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        numbers = state.pop("_numbers_kept", None) if "_numbers_kept" in state else None
+        rule_state = state.pop("_kept_rule_state", None)
         super().__setstate__(state)
         if "_rule" in state:
             self._engine = Engine(self._rule, self._base, self._state_dtype, orthogonalise_)
-            self._engine.numbers = numbers
+            self._engine.rule_state, self._on_its_way = rule_state, None
 
-    # Refusing and warning
+    # Errors and warnings
 
     def _check(self, options: Mapping[str, Any], waiting: bool = True) -> None:
-        """Refuse impossible options; those that a device has only if we may wait for it."""
+        """An error for invalid options; values on a device are read only if `waiting`."""
         for name in ("lr", "weight_decay"):
             value = options[name]
             if isinstance(value, Tensor):
@@ -552,7 +555,7 @@ class Samuel(Optimizer):
                     raise ValueError(f"{name} must be one number, got a tensor of shape {tuple(value.shape)}")
                 value = float(value.detach())
             number = isinstance(value, Real) and not isinstance(value, bool)
-            least = 0 if waiting else -1e-12  # where a scheduler may end that was to end at 0
+            least = 0 if waiting else -1e-12  # rounding of a scheduler that ends at 0
             if not number or not least <= float(value) < float("inf"):
                 raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
         if not isinstance(options["maximize"], bool):
@@ -574,37 +577,65 @@ class Samuel(Optimizer):
         if not isinstance(lr, Tensor) and 0 < lr <= SMALL_LR:
             self._warn_once(
                 "small",
-                f"lr={lr:g} multiplies the learning rate that Samuel finds, which is then {lr:g} of what it should be; "
-                "leave lr out, and let schedulers move around 1",
+                f"lr={lr:g} multiplies the learning rate that Samuel finds and should be about 1; leave lr out, and "
+                "let schedulers vary it around 1",
             )
 
     def _watch_schedule(self) -> None:
-        """Warn of multipliers that cannot be meant, and of a run that is longer than told; nothing waits."""
+        """Warn of unlikely multipliers, and of a run beyond its number of steps; never waits for a device."""
         self._calls += 1
         lrs = [group["lr"] for group in self.param_groups if not isinstance(group["lr"], Tensor)]
         lr = max((lr for lr in lrs if not is_stopped(lr)), default=None)
         if lr is not None:
             self._highest = max(self._highest, lr)
-            if self._calls == EARLY:
-                self._warn_of_small(self._highest)
-            if self.steps is not None and lr < 0.5 * self._highest:
+            self._watch_small(lr)
+            if self.steps is not None and lr < 0.9 * self._highest:
                 self._warn_once(
                     "falling",
-                    f"rates fall twice: Samuel(steps={self.steps}) lets them fall to 0, and so does the schedule of lr "
-                    f"(now {lr:g}, before {self._highest:g}); leave the scheduler out, or steps",
+                    f"rates fall twice: with Samuel(steps={self.steps}) they fall to 0, and the schedule of lr falls "
+                    f"as well (now {lr:g}, before {self._highest:g}); use a constant schedule, or leave steps out",
                 )
         if self.steps is not None and self._calls > self.steps and "overrun" not in self._warned:
-            self._calls = int(self._numbers().round)  # without those that were left out
+            self._calls = self._rounds()
             if self._calls > self.steps:
                 self._warn_once(
                     "overrun",
-                    f"the run was told steps={self.steps} and goes on: the last learning rate is kept; give "
+                    f"the run continues beyond steps={self.steps}: the last learning rate is kept; call "
                     "optimizer.extend(steps) for a longer run",
                 )
 
+    def _rounds(self) -> int:
+        """Number of steps without skipped ones; from a GPU it arrives a few steps later, so that none waits."""
+        rounds = self._rule_state().round
+        if rounds.device.type != "cuda":
+            return int(rounds)
+        if self._on_its_way is None:
+            if not torch.cuda.is_current_stream_capturing():
+                event = torch.cuda.Event()
+                copy = rounds.to("cpu", non_blocking=True)
+                event.record()
+                self._on_its_way = copy, event
+        elif self._on_its_way[1].query():
+            (copy, _), self._on_its_way = self._on_its_way, None
+            return int(copy)
+        return min(self._calls, self.steps or self._calls)
+
+    def _watch_small(self, lr: float) -> None:
+        """Warn of a multiplier that stays small, unless it is a warm-up to a larger one."""
+        if self._calls == 1:
+            self._checked = EARLY, lr
+        at, before = self._checked
+        if self._calls != at or self._highest > SMALL_LR:
+            return
+        peaks = [group.get("max_lr", group.get("initial_lr", 0)) for group in self.param_groups]  # of schedulers
+        if lr > 1.2 * before and any(not isinstance(peak, Tensor) and peak > SMALL_LR for peak in peaks):
+            self._checked = 2 * at, lr
+        else:
+            self._warn_of_small(self._highest)
+
 
 def _as_groups(params: Any) -> list[dict[str, Any]]:
-    """Parameters in any form as parameter groups."""
+    """Parameters in any form, as parameter groups."""
     if isinstance(params, nn.Module):
         return [{"params": list(params.named_parameters())}]
     if isinstance(params, Tensor):
@@ -620,20 +651,20 @@ def _as_groups(params: Any) -> list[dict[str, Any]]:
     return [{"params": entries}]
 
 
-def _named(numbers: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The numbers of the rule by name."""
-    for name, value in zip(numbers._fields, numbers, strict=True):
+def _flattened(state: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The arrays of a state of the rule, by name."""
+    for name, value in zip(state._fields, state, strict=True):
         if isinstance(value, tuple):
-            yield from _named(value, f"{prefix}{name}.")
+            yield from _flattened(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
 
-def _renamed(like: Any, named: Mapping[str, Any], device: torch.device, prefix: str = "") -> Any:
-    """The numbers that have these names, in the structure of others."""
+def _unflattened(like: Any, named: Mapping[str, Any], device: torch.device, prefix: str = "") -> Any:
+    """A state of the rule from arrays by name, with the structure of another."""
     return type(like)(
         *(
-            _renamed(value, named, device, f"{prefix}{name}.")
+            _unflattened(value, named, device, f"{prefix}{name}.")
             if isinstance(value, tuple)
             else named[f"{prefix}{name}"].detach().to(device, copy=True)
             for name, value in zip(like._fields, like, strict=True)

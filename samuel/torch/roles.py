@@ -22,11 +22,11 @@ GATES = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3, nn.RNN: 1, nn.RNN
 def roles(model: nn.Module) -> dict[str, Role]:
     """Find the role of every parameter of a model: matrix, table or vector.
 
-    The module decides where it is known, the name otherwise. What neither explains is a guess (`role.guessed`): two
-    dimensions are taken for a matrix, three or more go to Adam as a "vector".
+    Known modules decide, names otherwise. A role that follows from neither is a guess (`role.guessed`): "matrix" for
+    two dimensions, and "vector", updated by Adam, for three or more.
 
     Args:
-        model: the model. Frozen parameters have roles, too.
+        model: the model, including frozen parameters.
 
     Returns:
         The roles by name, in the order of `model.named_parameters()`; a shared parameter has one entry.
@@ -59,8 +59,8 @@ def roles_of_named(named: Iterable[tuple[str, Tensor]]) -> dict[str, Role]:
     """Find the role of every parameter from its name, or without names from shapes and their order.
 
     Args:
-        named: pairs of name and parameter, as of `model.named_parameters()`. Names that are empty or numbers count as
-            none: the roles are then guesses.
+        named: pairs of name and parameter, as from `model.named_parameters()`. If all names are empty or numbers, the
+            roles are guesses.
 
     >>> layer = nn.Linear(16, 48)
     >>> {name: role.kind for name, role in roles_of_named([("wte.weight", torch.zeros(100, 16))]).items()}
@@ -94,15 +94,15 @@ def roles_of_named(named: Iterable[tuple[str, Tensor]]) -> dict[str, Role]:
 
 
 def roles_of_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Role]]:
-    """Find the roles of parameter groups, of which each may say `role=` for all its parameters.
+    """Find the roles of parameter groups, each of which may set `role=` for its parameters.
 
     Args:
-        groups: parameter groups as a torch optimizer takes them: "params" are parameters or pairs of name and
-            parameter; "role", if there is one, is "matrix", "table", "vector" or a `Role`.
+        groups: parameter groups of a torch optimizer: "params" are parameters or pairs of name and parameter; "role" is
+            "matrix", "table", "vector" or a `Role`, and optional.
 
     Returns:
-        For each group the roles by name, in the order of its parameters. A parameter without a name has its place in
-        all of them, such as "3".
+        For each group the roles by name, in the order of its parameters. The name of a parameter without one is its
+        index over all groups, such as "3".
 
     >>> groups = [{"params": [torch.zeros(100, 16)], "role": "table"}, {"params": [torch.zeros(16)]}]
     >>> [{name: role.kind for name, role in group.items()} for group in roles_of_groups(groups)]
@@ -145,7 +145,7 @@ def _refuse_shapeless(named: Mapping[str, Tensor]) -> None:
 
 
 def as_matrices(tensor: Tensor, role: Role) -> list[Tensor]:
-    """A parameter, or a gradient like it, as batches of matrices: parts of one shape are in one batch.
+    """A parameter or its gradient as batches of matrices: parts of equal shape form one batch.
 
     >>> role = Role("matrix", (0,), (1,), parts=(4, 4, 4))
     >>> [tuple(batch.shape) for batch in as_matrices(torch.zeros(12, 8), role)]
@@ -153,7 +153,7 @@ def as_matrices(tensor: Tensor, role: Role) -> list[Tensor]:
     """
     stack = rules.stack_of(role, tensor.ndim)
     whole = tensor.permute(*stack, *role.rows, *role.columns)
-    count, rows, columns = (math.prod(tensor.shape[axis] for axis in side) for side in (stack, role.rows, role.columns))
+    count, rows, columns = (_size(tensor.shape, side) for side in (stack, role.rows, role.columns))
     whole = whole.reshape(count, rows, columns)
     if len({*role.parts}) == 1:
         return [whole.reshape(-1, role.parts[0], columns)]
@@ -161,7 +161,7 @@ def as_matrices(tensor: Tensor, role: Role) -> list[Tensor]:
 
 
 def from_matrices(batches: Sequence[Tensor], role: Role, shape: Sequence[int]) -> Tensor:
-    """The tensor of this shape that `as_matrices` makes these batches of.
+    """The tensor from which `as_matrices` makes these batches; its inverse.
 
     >>> role = Role("matrix", (1,), (0,), parts=(4, 2))
     >>> x = torch.arange(18.0).reshape(3, 6)
@@ -169,19 +169,21 @@ def from_matrices(batches: Sequence[Tensor], role: Role, shape: Sequence[int]) -
     True
     """
     axes = (*rules.stack_of(role, len(shape)), *role.rows, *role.columns)
-    count, columns = (
-        math.prod(shape[axis] for axis in side) for side in (rules.stack_of(role, len(shape)), role.columns)
-    )
+    count, columns = (_size(shape, side) for side in (rules.stack_of(role, len(shape)), role.columns))
     whole = torch.cat([batch.reshape(count, -1, columns) for batch in batches], dim=1)
     back = [axes.index(axis) for axis in range(len(shape))]
     return whole.reshape([shape[axis] for axis in axes]).permute(back)
+
+
+def _size(shape: Sequence[int], axes: Sequence[int]) -> int:
+    return math.prod([shape[axis] for axis in axes])
 
 
 # Modules
 
 
 def _role(path: str, module: nn.Module, leaf: str, p: Tensor, modules: dict[str, nn.Module]) -> Role:
-    """The role of a parameter that a module has of its own."""
+    """The role of a direct parameter of a module."""
     name = f"{path}.{leaf}" if path else leaf
     if isinstance(module, parametrize.ParametrizationList):
         return _parametrised(path, module, leaf, p, modules)
@@ -196,7 +198,7 @@ def _role(path: str, module: nn.Module, leaf: str, p: Tensor, modules: dict[str,
 def _known(
     path: str, module: nn.Module, leaf: str, shape: tuple[int, ...], modules: dict[str, nn.Module]
 ) -> Role | None:
-    """The role of a parameter of a module that is known; None if it is not."""
+    """The role of a parameter of a known module; None for other modules."""
     own, parent = _own(path)
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and leaf == "weight":
         if rules.is_positions(own, parent, type(module).__name__):
@@ -233,7 +235,7 @@ def _known(
 
 
 def _linear(path: str, own: str, shape: tuple[int, ...], modules: dict[str, nn.Module]) -> Role:
-    """The role of a linear layer's weight; that of an adapter's outputs is split as the layer that it adapts."""
+    """The role of the weight of a linear layer; LoRA output weights are split as the layer they adapt."""
     parts = path.split(".")
     if "lora_A" in parts:
         return rules.flattened(shape, "adapter")
@@ -250,7 +252,7 @@ def _convolution(groups: int) -> str:
 
 
 def _experts(module: nn.Module, leaf: str, shape: tuple[int, ...]) -> Role | None:
-    """The role of a stack of experts, of which a joined gate is split where its neighbour tells how high it is."""
+    """The role of a stack of experts; a joined gate is split if the shape of `down_proj` confirms it."""
     if len(shape) != 3 or not rules.words(type(module).__name__) & rules.EXPERTS:
         return None
     down = getattr(module, "down_proj", None)
@@ -263,7 +265,7 @@ def _experts(module: nn.Module, leaf: str, shape: tuple[int, ...]) -> Role | Non
 
 
 def _parametrised(path: str, module: Any, leaf: str, p: Tensor, modules: dict[str, nn.Module]) -> Role:
-    """The role of what a parametrised parameter is computed from."""
+    """The role of an original parameter of a parametrisation."""
     above, _, name = path.rpartition(".parametrizations.")
     if not _:
         above, name = "", path.removeprefix("parametrizations.")
@@ -282,13 +284,13 @@ def _parametrised(path: str, module: Any, leaf: str, p: Tensor, modules: dict[st
 
 
 def _own(path: str) -> tuple[str, str]:
-    """The name of a module and of the one above it, without what wrappers put between."""
+    """The name of a module and of its parent, without path components of wrappers."""
     parts = [part for part in path.split(".") if part not in rules.ADAPTERS and not part.startswith("lora_")]
     return (["", "", *parts])[-1], (["", "", *parts])[-2]
 
 
 def _stronger(one: Role, other: Role) -> Role:
-    """The role of a parameter that two modules share: a table if it is one for either, and knowledge before guesses."""
+    """The role of a shared parameter: a table if it is one for either module; known roles before guesses."""
     if "table" in (one.kind, other.kind):
         return one if one.kind == "table" else other
     return other if one.guessed and not other.guessed else one
@@ -300,7 +302,7 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 def _widths(modules: dict[str, nn.Module]) -> dict[str, int]:
-    """The linear layers of a model without adapters, in its order, and their numbers of outputs."""
+    """Output sizes of the linear layers of a model, without adapters, in its order."""
     found: dict[str, int] = {}
     for path, module in modules.items():
         if _is_linear(module) and "lora_" not in path:
@@ -310,7 +312,7 @@ def _widths(modules: dict[str, nn.Module]) -> dict[str, int]:
 
 
 def _vocabularies(modules: dict[str, nn.Module], found: dict[str, Role], names: dict[Tensor, str]) -> set[int]:
-    """The numbers of rows of a model's tables."""
+    """Numbers of rows of the embeddings of a model."""
     return {
         int(module.weight.shape[0])
         for path, module in modules.items()
@@ -322,7 +324,7 @@ def _vocabularies(modules: dict[str, nn.Module], found: dict[str, Role], names: 
 
 
 def _weights(modules: dict[str, nn.Module], path: str) -> list[nn.Parameter]:
-    """The main parameter of a linear layer, or what it is computed from."""
+    """The weight of a linear layer, or the originals of its parametrisation."""
     module = modules[path]
     inner = modules.get(f"{path}.parametrizations.weight" if path else "parametrizations.weight", module)
     return [p for p in inner.parameters(recurse=False) if p.ndim == 2]
@@ -332,10 +334,10 @@ def _weights(modules: dict[str, nn.Module], path: str) -> list[nn.Parameter]:
 
 
 def _named(name: str, sizes: dict[str, tuple[int, ...]]) -> Role:
-    """The role of a parameter of which only the name is known, and those of its neighbours."""
+    """The role of a parameter from its name and the shapes of all named parameters."""
     shape = sizes[name]
     above, _, leaf = name.rpartition(".")
-    if leaf.startswith("weight_ih") and len(shape) == 2:  # how many gates there are shows in what is recurrent
+    if leaf.startswith("weight_ih") and len(shape) == 2:  # the recurrent weight determines the number of gates
         partner = sizes.get(name.replace("weight_ih", "weight_hh"), ())
         if len(partner) == 2:
             return rules.gates(shape, partner, above.rpartition(".")[2])

@@ -1,12 +1,12 @@
-"""Matrices that are spread over processes: each process makes some of them whole, works on them and sends them back.
+"""Orthogonalisation of distributed matrices: each process gathers its share of them and returns the results.
 
-Orthogonalisation needs whole matrices, and with `fully_shard`, tensor parallelism or both no process has one. So every
-matrix has an owner, chosen once such that all owners have about as much to do. In a step two exchanges bring all
-shards of a matrix to its owner, and the shards of the result back; each moves the matrices' bytes once. Where every
-process has whole matrices (DDP), the owners' results are exchanged and nothing else. Stacks of matrices that are
-split between matrices are worked on where they are.
+Orthogonalisation needs whole matrices; with `fully_shard`, tensor parallelism or both no process has one. Each matrix
+is assigned to an owner, once, such that the work is balanced. In a step, one all-to-all exchange sends the shards of
+each matrix to its owner and a second one returns the shards of the result; each moves the bytes of the matrices once.
+With replicated matrices (DDP) only the results are exchanged. Stacks that are sharded between their matrices need no
+exchange.
 
-Exchanges are bucketed: while the owners of a bucket work, the shards of the next are on their way.
+Exchanges are bucketed: the shards of the next bucket are sent while the owners of the previous one compute.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from samuel.core.roles import Role, orthogonalisation_flops, stack_of
 
 Box = tuple[tuple[int, int], ...]
-"""Where a shard begins and ends in its tensor, along every dimension."""
+"""Start and end of a shard in its tensor, along every dimension."""
 Work = Callable[[list[int], list[Tensor]], list[Tensor]]
-"""Gives one result for each of some whole tensors, whose places in the list of all come first."""
+"""Function of the indices of some tensors and these tensors, whole, that returns one result for each."""
 
 BUCKET = 2**23
-"""Numbers of a bucket for each process, at least: 16 MB in 16 bits. Messages to many processes become no smaller."""
+"""Minimum size of a bucket in numbers per process, 16 MB in 16 bits, which limits the cost of latency."""
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How one tensor lies on the processes of a group.
+class Layout:
+    """Layout of one tensor over the processes of a group.
 
     Args:
-        shape: of the whole tensor.
+        shape: shape of the whole tensor.
         boxes: the shard of every process, by rank in the group.
-        senders: the processes whose shards together make up the tensor, each part once.
-        stack: dimensions along which matrices are stacked, so that each can be worked on without the others.
+        senders: the processes whose shards cover the tensor once.
+        stack: dimensions along which independent matrices are stacked.
     """
 
     shape: torch.Size
@@ -50,46 +50,46 @@ class Spread:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every process has all of it."""
+        """Whether every process has the whole tensor."""
         return all(box == self.boxes[0] for box in self.boxes)
 
     @property
     def is_local(self) -> bool:
-        """Whether every shard has whole matrices."""
+        """Whether every shard consists of whole matrices."""
         matrix = [dim for dim in range(len(self.shape)) if dim not in self.stack]
         return not self.is_whole and all(box[dim] == (0, self.shape[dim]) for box in self.boxes for dim in matrix)
 
 
-def spread_of(parameter: Tensor, group_size: int = 1, stack: Sequence[int] = ()) -> Spread:
-    """How a parameter lies on the processes of its mesh, or whole on each of a group's.
+def layout_of(parameter: Tensor, group_size: int = 1, stack: Sequence[int] = ()) -> Layout:
+    """Layout of a parameter over its mesh, or replicated over a process group.
 
     Args:
-        parameter: a DTensor, or a tensor that every process of a group has.
-        group_size: number of processes, if it is not a DTensor.
+        parameter: a DTensor, or a tensor that is replicated over a group.
+        group_size: number of processes if it is not a DTensor.
         stack: dimensions along which matrices are stacked.
 
-    >>> spread_of(torch.zeros(3, 2), group_size=2).boxes
+    >>> layout_of(torch.zeros(3, 2), group_size=2).boxes
     (((0, 3), (0, 2)), ((0, 3), (0, 2)))
     """
     if not isinstance(parameter, DTensor):
         whole = tuple((0, size) for size in parameter.shape)
-        return Spread(parameter.shape, (whole,) * group_size, (0,), tuple(stack))
+        return Layout(parameter.shape, (whole,) * group_size, (0,), tuple(stack))
     mesh, placements = parameter.device_mesh, parameter.placements
     sizes = tuple(mesh.mesh.shape)
     coordinates = list(itertools.product(*(range(size) for size in sizes)))
     boxes = tuple(box_of(parameter.shape, placements, sizes, c) for c in coordinates)
     replicated = [place for place, placement in enumerate(placements) if isinstance(placement, Replicate)]
     senders = tuple(rank for rank, c in enumerate(coordinates) if all(c[place] == 0 for place in replicated))
-    return Spread(parameter.shape, boxes, senders, tuple(stack))
+    return Layout(parameter.shape, boxes, senders, tuple(stack))
 
 
 def exchange_of(parameters: Sequence[Tensor], roles: Sequence[Role], group: Any = None) -> Exchange:
-    """The exchange by which processes share the orthogonalisation of some matrices.
+    """The exchange by which processes share the orthogonalisation of matrices.
 
     Args:
-        parameters: all on one mesh, or all whole in every process of a group.
-        roles: of the parameters.
-        group: the processes that have them, if they are on no mesh.
+        parameters: parameters on one mesh, or replicated over a process group.
+        roles: roles of the parameters.
+        group: the process group of replicated parameters.
     """
     first = parameters[0]
     if isinstance(first, DTensor):
@@ -102,13 +102,13 @@ def exchange_of(parameters: Sequence[Tensor], roles: Sequence[Role], group: Any 
         else:
             group = mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
     size = dist.get_world_size(group)
-    spreads = [spread_of(p, size, stack_of(role, p.ndim)) for p, role in zip(parameters, roles, strict=True)]
+    layouts = [layout_of(p, size, stack_of(role, p.ndim)) for p, role in zip(parameters, roles, strict=True)]
     costs = [orthogonalisation_flops(role, p.shape) for p, role in zip(parameters, roles, strict=True)]
-    return Exchange(spreads, costs, group)
+    return Exchange(layouts, costs, group)
 
 
 def owners(costs: Sequence[float], processes: int) -> list[int]:
-    """An owner for each of some pieces of work, such that no process has much more to do than another.
+    """Assign tasks to processes such that the work is balanced; returns the owner of each task.
 
     >>> owners([5.0, 3.0, 2.0, 1.0], processes=2)
     [0, 1, 1, 0]
@@ -122,46 +122,42 @@ def owners(costs: Sequence[float], processes: int) -> list[int]:
 
 
 class Exchange:
-    """Work on whole tensors whose shards are on several processes, each process on its share of them.
+    """Apply a function to whole tensors that are distributed, each process to its share of the tensors.
 
     Args:
-        spreads: how each tensor lies on the processes.
-        costs: of the work on each.
-        group: the processes; None for all of them.
-        bucket: numbers for each process that are sent at once, at least.
+        layouts: layouts of the tensors.
+        costs: cost of the function for each tensor.
+        group: the process group; None for all processes.
+        bucket: minimum size of a bucket, in numbers per process.
     """
 
     def __init__(
-        self, spreads: Sequence[Spread], costs: Sequence[float], group: Any = None, bucket: int = BUCKET
+        self, layouts: Sequence[Layout], costs: Sequence[float], group: Any = None, bucket: int = BUCKET
     ) -> None:
-        self.spreads = list(spreads)
+        self.layouts = list(layouts)
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
-        for spread in self.spreads:
-            if len(spread.boxes) != self.size:
+        for layout in self.layouts:
+            if len(layout.boxes) != self.size:
                 raise ValueError(
-                    f"a tensor of shape {tuple(spread.shape)} lies on {len(spread.boxes)} processes, and the group "
-                    f"has {self.size}; use one exchange for each mesh"
+                    f"a tensor of shape {tuple(layout.shape)} is on {len(layout.boxes)} processes, and the group has "
+                    f"{self.size}; use one exchange per mesh"
                 )
         self.owners = owners(costs, self.size)
-        self.local = [spread.is_local for spread in self.spreads]
+        self.local = [layout.is_local for layout in self.layouts]
         self.buckets: list[list[int]] = []
         least = numbers = bucket * self.size
-        for place, spread in enumerate(self.spreads):
+        for place, layout in enumerate(self.layouts):
             if self.local[place]:
                 continue
             if numbers >= least:
                 self.buckets.append([])
                 numbers = 0
             self.buckets[-1].append(place)
-            numbers += spread.shape.numel()
+            numbers += layout.shape.numel()
 
     def bytes_moved(self, width: int) -> int:
-        """Bytes that this process sends to others in a step.
-
-        Args:
-            width: bytes of a number.
-        """
+        """Bytes that this process sends to others in a step, with `width` bytes per number."""
         sent = 0
         for bucket in self.buckets:
             _, outgoing, _ = self._gathering(bucket)
@@ -171,11 +167,11 @@ class Exchange:
         return sent * width
 
     def __call__(self, shards: Sequence[Tensor], work: Work) -> list[Tensor]:
-        """The shards of what the work gives for the whole tensors.
+        """Shards of the results for all tensors.
 
         Args:
-            shards: this process's, one of each tensor, all of one dtype.
-            work: called with tensors that are whole, or stacks of whole matrices.
+            shards: shards of this process, one per tensor, all of one dtype.
+            work: called with whole tensors, or with stacks of whole matrices.
         """
         results: list[Tensor | None] = [None] * len(shards)
         at_home = [place for place, local in enumerate(self.local) if local]
@@ -196,21 +192,21 @@ class Exchange:
         assert all(result is not None for result in results)
         return results  # pyright: ignore[reportReturnType]
 
-    # What goes where: for every other process a list of (place, box)
+    # Messages: for every process a list of (index of the tensor, box)
 
     def _gathering(
         self, bucket: list[int]
     ) -> tuple[list[int], list[list[tuple[int, Box]]], list[list[tuple[int, Box]]]]:
-        split = [place for place in bucket if not self.spreads[place].is_whole]
+        split = [place for place in bucket if not self.layouts[place].is_whole]
         outgoing: list[list[tuple[int, Box]]] = [[] for _ in range(self.size)]
         incoming: list[list[tuple[int, Box]]] = [[] for _ in range(self.size)]
         for place in split:
-            spread, owner = self.spreads[place], self.owners[place]
-            if self.rank in spread.senders:
-                outgoing[owner].append((place, spread.boxes[self.rank]))
+            layout, owner = self.layouts[place], self.owners[place]
+            if self.rank in layout.senders:
+                outgoing[owner].append((place, layout.boxes[self.rank]))
             if owner == self.rank:
-                for sender in spread.senders:
-                    incoming[sender].append((place, spread.boxes[sender]))
+                for sender in layout.senders:
+                    incoming[sender].append((place, layout.boxes[sender]))
         return split, outgoing, incoming
 
     def _returning(
@@ -219,11 +215,11 @@ class Exchange:
         outgoing: list[list[tuple[int, Box]]] = [[] for _ in range(self.size)]
         incoming: list[list[tuple[int, Box]]] = [[] for _ in range(self.size)]
         for place in bucket:
-            spread, owner = self.spreads[place], self.owners[place]
-            incoming[owner].append((place, spread.boxes[self.rank]))
+            layout, owner = self.layouts[place], self.owners[place]
+            incoming[owner].append((place, layout.boxes[self.rank]))
             if owner == self.rank:
                 for rank in range(self.size):
-                    outgoing[rank].append((place, spread.boxes[rank]))
+                    outgoing[rank].append((place, layout.boxes[rank]))
         return bucket, outgoing, incoming
 
     def _send(self, bucket: list[int], shards: Sequence[Tensor]) -> Any:
@@ -236,7 +232,7 @@ class Exchange:
         wholes = {place: shards[place] for place in bucket if place not in split}
         for place in split:
             if self.owners[place] == self.rank:
-                wholes[place] = shards[place].new_empty(self.spreads[place].shape)
+                wholes[place] = shards[place].new_empty(self.layouts[place].shape)
         for place, box, values in self._unpacked(sent, incoming):
             wholes[place][tuple(slice(*edge) for edge in box)] = values
         return wholes
@@ -267,7 +263,7 @@ class Exchange:
         sizes = [[sum(_numel(box) for _, box in some) for some in each] for each in (outgoing, incoming)]
         buffer = torch.cat(parts) if parts else like.new_empty(0)
         received = like.new_empty(sum(sizes[1]))
-        # Bytes, since not every backend has every dtype.
+        # As bytes, since not every backend supports every dtype.
         width = like.element_size()
         handle = dist.all_to_all_single(
             received.view(torch.uint8),
@@ -277,7 +273,7 @@ class Exchange:
             group=self.group,
             async_op=True,
         )
-        return received, (handle, buffer)  # the buffer is kept until the exchange is done
+        return received, (handle, buffer)  # the buffer must outlive the exchange
 
     def _unpacked(self, sent: Any, incoming: list[list[tuple[int, Box]]]) -> list[tuple[int, Box, Tensor]]:
         received, (handle, _) = sent
@@ -298,19 +294,19 @@ def _numel(box: Box) -> int:
 
 
 def box_of(shape: torch.Size, placements: Sequence[Any], sizes: tuple[int, ...], coordinate: tuple[int, ...]) -> Box:
-    """Where the shard of a process begins and ends.
+    """Start and end of the shard of a process along every dimension.
 
     Args:
-        shape: of the whole tensor.
-        placements: one for each dimension of the mesh, as a DTensor has them.
-        sizes: of the mesh.
-        coordinate: of the process in the mesh.
+        shape: shape of the whole tensor.
+        placements: placements of a DTensor, one per dimension of the mesh.
+        sizes: shape of the mesh.
+        coordinate: coordinate of the process in the mesh.
 
     >>> box_of(torch.Size([5, 2]), [Shard(0)], sizes=(2,), coordinate=(1,))
     ((3, 5), (0, 2))
     """
     box = [(0, size) for size in shape]
-    # A strided shard is one of what the mesh dimensions after it have left: `fully_shard` over tensor parallelism.
+    # A strided shard splits what later mesh dimensions have left: `fully_shard` over tensor parallelism.
     order = sorted(range(len(placements)), key=lambda place: hasattr(placements[place], "split_factor"))
     for place in order:
         placement = placements[place]

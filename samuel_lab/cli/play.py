@@ -286,7 +286,7 @@ def _play(plan: Plan, out: Path, as_json: bool, quiet: bool) -> None:
     try:
         for table in plan.tables:
             _read(table, errors, quiet)
-        report: Report = with_progress(lambda tell: run(plan, tell), quiet)
+        report: Report = with_progress(lambda progress: run(plan, progress), quiet)
         page.save(out, page.render(report))
     except KeyboardInterrupt:
         fail("Interrupted. No report was written.", INTERRUPTED)
@@ -332,17 +332,23 @@ def _as_options(message: str) -> str:
 
 def _print_tables(report: Report) -> None:
     from samuel_lab.play.bounds_page import bounds_tables
-    from samuel_lab.play.page import recommendation
+    from samuel_lab.play.page import findings, recommendation
 
     console = Console(highlight=False)
     if not console.is_terminal:  # unlimited width in a file
         console = Console(highlight=False, width=max(console.width, WIDE))
+    tables = [table.name for table in report.plan.tables]
     for contest in report.contests:
         console.print(_table(contest))
-        advice = recommendation(contest)
-        if advice:
-            console.print(advice)
         console.print()
+        if contest.stream in tables:  # of the user's own: how it was read, and what to take for it
+            said = (contest.about, *findings(contest))
+        else:
+            said = tuple(filter(None, [recommendation(contest)]))
+        for sentence in said:
+            console.print(sentence, markup=False)
+        if said:
+            console.print()
         for titled in bounds_tables(contest):
             console.print(results_on_terminal(f"{contest.label}: {titled.title}", titled.table))
             console.print()

@@ -1,6 +1,6 @@
-"""`samuel demo`, `samuel run` and `samuel resume`: train networks, and keep everything in the folder of a run.
+"""`samuel demo`, `samuel run` and `samuel resume`: train networks into the folder of a run.
 
-The options of `samuel run STUDY` are made from the settings of the study, so that there is one list of them.
+The options of `samuel run STUDY` are generated from the settings of the study.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from samuel_lab.cli.shared import BAD_INPUT, BUSY, FAILED, INTERRUPTED, AsJson, Quiet, app, fail, needs, wide_console
 
-if TYPE_CHECKING:  # these load JAX, which takes seconds that `samuel play` and `--help` need not wait for
+if TYPE_CHECKING:  # these import JAX, which takes seconds; `samuel play` and `--help` do not need it
     from samuel_lab.runs import Run
     from samuel_lab.studies.settings import BadSetting
     from samuel_lab.studies.study import Study
@@ -30,9 +30,9 @@ if TYPE_CHECKING:  # these load JAX, which takes seconds that `samuel play` and 
     from samuel_lab.trial.training import Moment
 
 NEEDED = ("jax", "flax", "optax", "orbax", "sklearn", "PIL")
-STOPPING = "Stopping at the next step; once more to stop at once. Nothing is lost either way."
+STOPPING = "Stopping at the next step; press again to stop at once. Either way the run can be resumed."
 EVERY = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 
 @app.command()
@@ -44,7 +44,7 @@ def demo(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """See SAMUEL at work: networks that learn digits, and a shift without notice. Takes a minute or two.
+    """Demonstrate SAMUEL: networks that learn digits, without and with a shift. Takes a minute or two.
 
     Two studies on data that come with scikit-learn, three seeds each. `digits-sweep`: SAMUEL without a learning rate
     beside a sweep of AdamW's. `digits`, the paper's online experiment: SAMUEL, the paper's algorithm and its twelve
@@ -75,15 +75,13 @@ def resume(
         bool,
         typer.Option("--repair", help="Drop damaged metrics (a copy is kept) and compute what is missing again."),
     ] = False,
-    device: Annotated[
-        str | None, typer.Option(help="Where to compute, if not as before.", metavar="auto|cpu|gpu")
-    ] = None,
+    device: Annotated[str | None, typer.Option(help="Device, if not the previous one.", metavar="auto|cpu|gpu")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run that was interrupted, killed, or ran out of disk, exactly from where it was.
+    """Continue a run that was interrupted, was killed, or ran out of disk, from its last checkpoint.
 
-    What comes out is what an uninterrupted run gives, line for line.
+    The results are those of an uninterrupted run, line for line.
     """
     with needs(*NEEDED):
         from samuel_lab.execution import choose_device
@@ -102,14 +100,14 @@ def resume(
         fail(f"{folder}: {error}", BAD_INPUT)
     try:
         choose_device(device or study.device, study.deterministic)
-    except BadSetting as error:  # nothing was done, so nothing is said about it in the folder
+    except BadSetting as error:  # nothing was done, so nothing is recorded
         fail(f"--device: {error}", BAD_INPUT)
     _carry_out(run, study, quiet, repair)
     finish([run], run.folder / "report.html", as_json, quiet)
 
 
 def _complete(run: Run) -> bool:
-    """Whether there is nothing left to train. What cannot be read is not complete: to go on with it says why."""
+    """Whether all trials are complete. A run that cannot be read is not: training it reports the error."""
     from samuel_lab.report.reading import read
     from samuel_lab.runs import RunError
 
@@ -124,7 +122,7 @@ def _studies() -> typer.Typer:
     with needs(*NEEDED):
         from samuel_lab.studies.catalogue import STUDIES
     inner = typer.Typer(
-        help="Run a study and keep everything in a folder: a kill loses nothing, `samuel resume` goes on.",
+        help="Run a study into a folder; `samuel resume` continues it after an interrupt or a kill.",
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode="markdown",
@@ -145,7 +143,7 @@ def _help(kind: type[Study]) -> str:
 
 
 def _command(kind: type[Study]) -> Callable[..., None]:
-    """A function with one parameter for every setting of a study, as typer wants it."""
+    """A function with a parameter for every setting of a study, for typer."""
     from samuel_lab.studies.settings import BadSetting, words
 
     def command(**given: Any) -> None:
@@ -191,7 +189,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _kind(type_: Any) -> str:
-    """What a value of that type looks like on the command line."""
+    """The placeholder of a type on the command line."""
     text = str(type_)
     names = {"int": "<int>", "float": "<number>", "str": "<name>", "Path": "<path>"}
     found = next((shown for name, shown in names.items() if name in text), "<text>")
@@ -203,7 +201,7 @@ def _refused(error: BadSetting) -> typer.BadParameter:
 
 
 def _free(name: str) -> Path:
-    """A folder of that name, or with a number, which does not exist yet."""
+    """A path of that name, or with a number, that does not exist yet."""
     path, number = Path(name), 2
     stem = name.removesuffix("-1")
     while path.exists():
@@ -212,7 +210,7 @@ def _free(name: str) -> Path:
 
 
 def _begin(studies: Mapping[Path, Study], page: Path, as_json: bool, quiet: bool) -> None:
-    """Run studies one after another, each in its folder, then print their results and write one page of them."""
+    """Run studies one after another, each in its folder, then print their results and write a common page."""
     from samuel_lab.execution import choose_device
     from samuel_lab.studies.settings import BadSetting
 
@@ -244,7 +242,7 @@ def _created(folder: Path, study: Study) -> Run:
 
 
 def _flag(text: str) -> str:
-    """Yes and no are written as flags."""
+    """An option as text; yes and no become flags."""
     name, _, value = text.partition(" ")
     if value == "yes":
         return name
@@ -252,9 +250,9 @@ def _flag(text: str) -> str:
 
 
 def _carry_out(run: Run, study: Study, quiet: bool, repair: bool = False, fresh: bool = False) -> None:
-    """Train what is left of a run.
+    """Train the incomplete trials of a run.
 
-    A run that is `fresh`, and that fails before there is a plan, leaves nothing behind: it would fail again.
+    A `fresh` run that fails before it has a plan is deleted, since it would fail again.
     """
     from samuel_lab.execution import execute, observers_of
     from samuel_lab.runs import BusyRun, ChangedPlan, DamagedRun, RunError
@@ -263,7 +261,7 @@ def _carry_out(run: Run, study: Study, quiet: bool, repair: bool = False, fresh:
 
     console = Console(stderr=True, highlight=False)
     shown = _relative(run.folder)
-    again = f"Go on with it by: samuel resume {shown}"
+    again = f"Continue it with: samuel resume {shown}"
     try:
         with (
             observers_of(run, study) as observers,
@@ -274,17 +272,17 @@ def _carry_out(run: Run, study: Study, quiet: bool, repair: bool = False, fresh:
                 run,
                 study,
                 stop=stop,
-                tell=display.moment,
-                tell_data=display.data,
+                progress=display.moment,
+                data_progress=display.data,
                 planned=display.planned,
                 observers=observers,
                 repair=repair,
             )
     except (Stopped, KeyboardInterrupt) as stopped:
         run.stopped("interrupted", str(stopped) or "interrupted")
-        fail(f"Interrupted; nothing is lost. {again}", INTERRUPTED)
+        fail(f"Interrupted; the run can be resumed. {again}", INTERRUPTED)
     except BusyRun as error:
-        fail(f"{error}. Watch it by: samuel watch {shown}", BUSY)
+        fail(f"{error}. Watch it with: samuel watch {shown}", BUSY)
     except (RunError, OSError, ValueError, RuntimeError) as error:  # such as a device that is out of memory
         bad = isinstance(error, BadSetting)
         message = f"--{error.name.replace('_', '-')}: {error}" if bad else str(error)
@@ -292,12 +290,12 @@ def _carry_out(run: Run, study: Study, quiet: bool, repair: bool = False, fresh:
             shutil.rmtree(run.folder, ignore_errors=True)
             fail(message, BAD_INPUT if bad else FAILED)
         run.stopped("error", str(error))
-        advised = bad or isinstance(error, DamagedRun | ChangedPlan)  # whose messages say what else can be done
+        advised = bad or isinstance(error, DamagedRun | ChangedPlan)  # their messages name the remedy
         fail(message if advised else f"{message}\n{again}", BAD_INPUT if bad else FAILED)
 
 
 def finish(runs: Sequence[Run], page: Path, as_json: bool, quiet: bool) -> None:
-    """Print the results of runs that are complete, and write their page."""
+    """Print the results of complete runs, and write their page."""
     from samuel_lab.report import summary, terminal
     from samuel_lab.report.reading import read
     from samuel_lab.runs import RunError
@@ -315,24 +313,24 @@ def finish(runs: Sequence[Run], page: Path, as_json: bool, quiet: bool) -> None:
     page = page.absolute()
     try:
         from samuel_lab.report.page import write
-    except ModuleNotFoundError as error:  # training machines need not have what pages are made with
+    except ModuleNotFoundError as error:  # machines that only train need not have it
         missing = (error.name or "").partition(".")[0]
-        typer.echo(f"No report: {missing} is not installed. `samuel report` makes it where it is.", err=True)
+        typer.echo(f"No report: {missing} is not installed. Run `samuel report` where it is.", err=True)
         return
     try:
         write(recorded, page)
     except OSError as error:
-        fail(f"The report could not be written to {page}: {error.strerror or error}. What was trained is complete.")
+        fail(f"The report could not be written to {page}: {error.strerror or error}. Training is complete.")
     typer.echo(f"Report: {_relative(page)}", err=as_json)
 
 
 def _relative(path: Path) -> Path:
-    """A path as short as it can be told from here."""
+    """A path relative to the current folder, if it is inside."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 class Display:
-    """Progress on standard error: bars on a terminal, else a line now and then."""
+    """Progress on standard error: bars on a terminal, else a line every ten seconds."""
 
     def __init__(self, console: Console, quiet: bool) -> None:
         self.console, self.quiet = console, quiet
@@ -360,14 +358,14 @@ class Display:
         self.bars.stop()
 
     def data(self, what: str, done: int, total: int) -> None:
-        """Tell how reading the data goes."""
+        """Display the progress of reading the data."""
         if self.one is None:
             self.one = self.bars.add_task(what, total=total, facts="")
         self.bars.update(self.one, description=what, completed=done, total=total)
         self._say(f"{what}: {done} of {total}")
 
     def planned(self, experiment: Experiment, done: int) -> None:
-        """Tell how much there is to do."""
+        """Display the size of the run."""
         self.trials = len(experiment.trials)
         if self.one is not None:
             self.bars.remove_task(self.one)
@@ -379,8 +377,8 @@ class Display:
             )
 
     def moment(self, moment: Moment) -> None:
-        """Tell how training goes."""
-        if self.one is None or self.all is None:  # training is planned first
+        """Display the progress of training."""
+        if self.one is None or self.all is None:  # before `planned`
             return
         facts = []
         if moment.rate is not None:
@@ -396,7 +394,7 @@ class Display:
         self._say(f"{place}: step {moment.step} of {moment.trial.steps}, {', '.join(facts)}")
 
     def _say(self, text: str) -> None:
-        """A line now and then, where there is no terminal."""
+        """Print a line every ten seconds, if there is no terminal."""
         if self.quiet or self.console.is_terminal or time.monotonic() - self.said < EVERY:
             return
         self.said = time.monotonic()

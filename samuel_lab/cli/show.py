@@ -1,4 +1,4 @@
-"""`samuel list`, `report`, `compare` and `watch`: what there is to run, and what runs gave."""
+"""`samuel list`, `report`, `compare` and `watch`: studies and methods, and the results of runs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def report(
     runs: Runs,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Where to write the page.", show_default="report.html in the first run"),
+        typer.Option("--out", "-o", help="File of the page.", show_default="report.html in the first run"),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page with tables and figures from the folders of runs alone; nothing is trained.
+    """Write a page with tables and figures from the folders of runs; nothing is trained.
 
-    Runs of the same study and length share their tables. Runs that are not finished are drawn as far as they are.
+    Runs of the same study and length share their tables. Unfinished runs are drawn as far as they are.
     """
     from samuel_lab.report import summary, terminal
 
@@ -60,7 +60,7 @@ def report(
 
 @app.command()
 def compare(runs: Runs) -> None:
-    """Put runs side by side in the terminal: in what they were told differently, and what each measured."""
+    """Compare runs in the terminal: the settings that differ, and all results."""
     from samuel_lab.report import terminal
 
     if len(runs) < 2:
@@ -71,10 +71,10 @@ def compare(runs: Runs) -> None:
 @app.command()
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
-    once: Annotated[bool, typer.Option("--once", help="Show it once, as it is now, and leave.")] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1, max=60)] = 0.5,
+    once: Annotated[bool, typer.Option("--once", help="Show the current state and exit.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1, max=60)] = 0.5,
 ) -> None:
-    """Watch a run from another terminal: progress, the rate in use, weights as bars, the last accuracies."""
+    """Watch a run from another terminal: progress, rate in use, weights as bars, last accuracies."""
     from samuel_lab.report.watch import watch as show
     from samuel_lab.runs import RunError
 
@@ -90,7 +90,7 @@ def list_command(
         Path | None, typer.Argument(help="A folder: list the runs in it instead.", metavar="[FOLDER]")
     ] = None,
 ) -> None:
-    """List the studies and the methods there are, or the runs in a folder."""
+    """List the studies and methods, or the runs in a folder."""
     console = Console(highlight=False)
     if runs is not None:
         _list_runs(runs, console)
@@ -98,11 +98,11 @@ def list_command(
     with needs(*NEEDED):
         from samuel_lab.studies.catalogue import STUDIES
         from samuel_lab.trial import methods, optimizers, schedules
-    table = _table("Studies: samuel run STUDY", "study", "what it is", "needs --data")
+    table = _table("Studies: samuel run STUDY", "study", "description", "needs --data")
     for kind in STUDIES.values():
         table.add_row(kind.name, kind.summary, kind.data_in_short())
     console.print(table)
-    table = _table("Methods: --methods NAME,NAME,...", "name", "what it is")
+    table = _table("Methods: --methods NAME,NAME,...", "name", "description")
     for name, label in {**{name: one[0] for name, one in methods.DROP_INS.items()}, **methods.PAPERS}.items():
         table.add_row(name, label)
     table.add_row("search", "every step schedule of an offline study; search@0.1 for those that begin with 0.1")
@@ -115,7 +115,7 @@ def list_command(
         "BASE/SCHEDULE", "with or without @RATE, such as adam/cosine@0.003; +average evaluates SAMUEL's average"
     )
     console.print(table)
-    table = _table("Bases and schedules", "name", "what it is")
+    table = _table("Bases and schedules", "name", "description")
     for base in optimizers.BASES.values():
         table.add_row(base.name, f"{base.label}: {base.about}")
     table.add_row("schedules", ", ".join([*schedules.SCHEDULES, "step"]))
@@ -130,7 +130,7 @@ def _table(title: str, *heads: str) -> Table:
 
 
 def _list_runs(folder: Path, console: Console) -> None:
-    """The runs in a folder as a table, and below it what is wrong with those that cannot be read."""
+    """Print the runs in a folder as a table, and below it the errors of those that cannot be read."""
     from samuel_lab.report.reading import read, worker
     from samuel_lab.runs import RunError
 
@@ -146,7 +146,7 @@ def _list_runs(folder: Path, console: Console) -> None:
             wrong.append(f"{path.name}: {error}")
             continue
         busy = worker(path)
-        state = "complete" if found.complete else f"process {busy} works on it" if busy else "can be resumed"
+        state = "complete" if found.complete else f"running (process {busy})" if busy else "can be resumed"
         done = f"{found.ended}/{len(found.trials)}"
         table.add_row(path.name, found.config["study"], done, state, found.config.get("command", ""))
     console.print(table)

@@ -27,7 +27,7 @@ MIXED = 20220512
 """Seed of the order in which loaders return examples: files are often sorted by class, and any prefix of a split should
 be mixed."""
 
-Tell = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Progress callback of loaders: activity, amount done, total amount."""
 
 

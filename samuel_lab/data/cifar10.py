@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from samuel_lab.data import MIXED, Dataset, Split, Tell, permutation
+from samuel_lab.data import MIXED, Dataset, Progress, Split, permutation
 from samuel_lab.data.cache import cached
 from samuel_lab.data.decoding import decode_files
 from samuel_lab.data.folders import SPLITS, split_files
@@ -34,7 +34,7 @@ def cifar10(
     cache: str | os.PathLike[str] | None = None,
     *,
     verify: bool = False,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Read CIFAR-10, from its official binary files, from an image folder, or from an archive of either.
 
@@ -46,7 +46,7 @@ def cifar10(
             a folder with `train/airplane/*.png` (or .jpg) and so on, and `test/...`; or an archive of it.
         cache: the folder of the cache; see `samuel_lab.data.cache.cache_folder`.
         verify: check the checksums of the cache too.
-        tell: called as work goes on; see `samuel_lab.data.Tell`.
+        progress: progress callback; see `samuel_lab.data.Progress`.
 
     >>> cifar10("no/such/folder")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -56,10 +56,10 @@ def cifar10(
     path = existing(path, RIGHT)
 
     def build(folder: Path) -> dict[str, Any]:
-        source = open_source(path, WANTED, tell=tell)
+        source = open_source(path, WANTED, progress=progress)
         if not source.names:
             raise _refused(path)
-        return _from_binary(source, folder, tell) if _is_binary(source) else _from_images(source, folder, tell)
+        return _from_binary(source, folder, progress) if _is_binary(source) else _from_images(source, folder, progress)
 
     entry = cached("cifar10", {"path": str(path)}, state_of(path, WANTED), build, cache=cache, verify=verify)
     arrays = entry.arrays
@@ -86,15 +86,15 @@ def _is_binary(source: Source) -> bool:
     return not source.top().isdisjoint(name for names in BINARY.values() for name in names)
 
 
-def _from_binary(source: Source, folder: Path, tell: Tell | None) -> dict[str, Any]:
+def _from_binary(source: Source, folder: Path, progress: Progress | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"form": "binary files", "damaged_count": 0, "damaged": []}
     for split, names in BINARY.items():
         records = np.concatenate([_records(source, name) for name in names])
         records = records[permutation(len(records), MIXED)]
         images = records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
         facts[split] = _save(folder, split, np.ascontiguousarray(images), records[:, 0])
-        if tell:
-            tell(f"reading CIFAR-10, {split}", len(records), len(records))
+        if progress:
+            progress(f"reading CIFAR-10, {split}", len(records), len(records))
     return facts
 
 
@@ -115,7 +115,7 @@ def _records(source: Source, name: str) -> np.ndarray:
     return records
 
 
-def _from_images(source: Source, folder: Path, tell: Tell | None) -> dict[str, Any]:
+def _from_images(source: Source, folder: Path, progress: Progress | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"form": "image files"}
     damaged = []
     for split, found in (("train", split_files(source, "train")), ("test", split_files(source, "val"))):
@@ -124,7 +124,9 @@ def _from_images(source: Source, folder: Path, tell: Tell | None) -> dict[str, A
         files = [source.file(name) for name in names]
         out = folder / f"{split}_inputs.npy"
         what = f"CIFAR-10, {split}"
-        labels, damage = decode_files(names, files, labels, classes, SIDE, out, crop=False, what=what, tell=tell)
+        labels, damage = decode_files(
+            names, files, labels, classes, SIDE, out, crop=False, what=what, progress=progress
+        )
         np.save(folder / f"{split}_labels.npy", labels)
         facts[split] = len(labels)
         damaged.append(damage)

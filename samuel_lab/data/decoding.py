@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from samuel_lab.data import Tell
+from samuel_lab.data import Progress
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 FORMATS = ("JPEG", "PNG")
@@ -186,7 +186,7 @@ def _begin(initializer: Any, initargs: tuple[Any, ...]) -> None:
 
 
 @contextmanager
-def telling_of_killed_workers() -> Iterator[None]:
+def explaining_killed_workers() -> Iterator[None]:
     """Replace the error of a broken pool by one that says what may have happened."""
     try:
         yield
@@ -207,7 +207,7 @@ def decode_files(
     *,
     crop: bool,
     what: str,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
     workers: int | None = None,
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Decode image files into one `.npy` file, uint8 of shape (files, side, side, 3), without damaged ones.
@@ -223,7 +223,7 @@ def decode_files(
         out: the file to write.
         crop: whether to take and resize the centre crop; otherwise images must have the right size.
         what: name of the data, for messages.
-        tell: called as work goes on; see `samuel_lab.data.Tell`.
+        progress: progress callback; see `samuel_lab.data.Progress`.
         workers: number of processes; None for the number of cores, and none for a few files.
 
     Returns:
@@ -243,14 +243,14 @@ def decode_files(
         count, found = chunk_result
         done += count
         damaged.update(found)
-        if tell:
-            tell(f"decoding {what}", done, len(names))
+        if progress:
+            progress(f"decoding {what}", done, len(names))
 
     if len(chunks) <= 2:  # faster than starting a worker
         for chunk in chunks:
             note(_decode_chunk(*chunk))
     else:
-        with telling_of_killed_workers(), team(workers) as pool:
+        with explaining_killed_workers(), team(workers) as pool:
             try:
                 for future in as_completed([pool.submit(_decode_chunk, *chunk) for chunk in chunks]):
                     note(future.result())

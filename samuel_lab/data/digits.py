@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from samuel_lab.data import Dataset, Split, Tell, permutation
+from samuel_lab.data import Dataset, Progress, Split, permutation
 
 TEST_SHARE = 0.2
 
 
-def digits(seed: int = 0, *, tell: Tell | None = None) -> Dataset:
+def digits(seed: int = 0, *, progress: Progress | None = None) -> Dataset:
     """Handwritten digits, 1,797 images of 8 x 8 pixels with values from 0 to 16, one channel, ten classes.
 
     The test split is a fifth of every class, chosen by the seed.
 
     Args:
         seed: of the split and the order.
-        tell: called as work goes on; see `samuel_lab.data.Tell`.
+        progress: progress callback; see `samuel_lab.data.Progress`.
 
     >>> data = digits()
     >>> data.train.inputs.shape, data.test.inputs.shape, data.train.inputs.dtype, int(data.train.inputs.max())
@@ -36,8 +36,8 @@ def digits(seed: int = 0, *, tell: Tell | None = None) -> Dataset:
         members = order[labels[order] == label]
         for_test[members[: round(TEST_SHARE * len(members))]] = True
     train, test = order[~for_test[order]], order[for_test[order]]
-    if tell:
-        tell("digits", len(labels), len(labels))
+    if progress:
+        progress("digits", len(labels), len(labels))
     return Dataset(
         name="digits",
         train=Split(images[train], labels[train]),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from samuel_lab.data import MIXED, Tell, permutation
+from samuel_lab.data import MIXED, Progress, permutation
 from samuel_lab.data.cache import cached, file_state
 from samuel_lab.data.decoding import SUFFIXES
 from samuel_lab.data.sources import Source, existing, open_source
@@ -41,7 +41,7 @@ class Files:
         """The first files of every class, in their order.
 
         Args:
-            count: how many of each class, at least 1.
+            count: maximum number of each class, at least 1.
         """
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
@@ -68,7 +68,7 @@ class Folder:
 
 
 def image_folder(
-    path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None, *, tell: Tell | None = None
+    path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None, *, progress: Progress | None = None
 ) -> Folder:
     """List the images of a folder in the layout of ImageNet, or of an archive of one.
 
@@ -78,7 +78,7 @@ def image_folder(
     Args:
         path: a folder with `train` and `val` (or `test`), each with a folder for every class; or an archive of it.
         cache: where an archive is unpacked; see `samuel_lab.data.cache.cache_folder`.
-        tell: called as work goes on; see `samuel_lab.data.Tell`.
+        progress: progress callback; see `samuel_lab.data.Progress`.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -96,7 +96,7 @@ def image_folder(
         return _listed(path, path)
 
     def build(folder: Path) -> dict[str, Any]:
-        unpack(path, folder / "files", tell=tell)
+        unpack(path, folder / "files", progress=progress)
         return {"listing": _listed(folder / "files", path).facts["listing"]}
 
     def whole(folder: Path, facts: Any) -> bool:

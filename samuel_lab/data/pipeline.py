@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from samuel_lab.data import Split, Tell
+from samuel_lab.data import Progress, Split
 from samuel_lab.data.batches import Order
 from samuel_lab.data.cache import cached, listing_state
 from samuel_lab.data.decoding import (
     cores,
     decode_files,
     decode_into_ring,
+    explaining_killed_workers,
     receive_ring,
     team,
-    telling_of_killed_workers,
 )
 from samuel_lab.data.folders import Files
 
@@ -113,14 +113,14 @@ class Pipeline:
         Consecutive steps are decoded ahead; any other step is decoded on request.
 
         Args:
-            step: how many steps came before.
+            step: number of steps before.
         """
         if self._pool is None:
             raise ValueError("this pipeline is closed")
         wanted = range(step, step + self.prefetch + 1)
         self.order.positions(step)  # raises for an invalid step
         try:
-            with telling_of_killed_workers():
+            with explaining_killed_workers():
                 self._drop_all_but(wanted)
                 for coming in wanted:
                     if coming not in self._coming:
@@ -217,7 +217,7 @@ def centre_crops(
     size: int = 224,
     cache: str | os.PathLike[str] | None = None,
     *,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Split, dict[str, Any]]:
     """The centre crops of images, decoded once into the cache: a test split and its facts.
 
@@ -226,7 +226,7 @@ def centre_crops(
         classes: the names of the labels.
         size: the side of the square.
         cache: the folder of the cache; see `samuel_lab.data.cache.cache_folder`.
-        tell: called as work goes on; see `samuel_lab.data.Tell`.
+        progress: progress callback; see `samuel_lab.data.Progress`.
     """
     root = os.path.commonpath([os.path.dirname(path) for path in files.paths])
     names = [os.path.relpath(path, root) for path in files.paths]
@@ -242,7 +242,7 @@ def centre_crops(
             out,
             crop=True,
             what=f"the centres of {len(names)} images",
-            tell=tell,
+            progress=progress,
         )
         np.save(folder / "labels.npy", labels)
         return facts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from samuel_lab.data import Tell
+from samuel_lab.data import Progress
 from samuel_lab.data.cache import file_state, listing_state
 from samuel_lab.data.unpack import members
 
@@ -96,13 +96,13 @@ def state_of(path: Path, wanted: Collection[str]) -> object:
     return listing_state(source.root, [name for name in source.names if not name.endswith("/")])
 
 
-def open_source(path: Path, wanted: Collection[str], *, tell: Tell | None = None) -> Source:
+def open_source(path: Path, wanted: Collection[str], *, progress: Progress | None = None) -> Source:
     """Open a folder or an archive.
 
     Args:
         path: the folder or archive.
         wanted: names of files or folders to look for, in the folder itself or in folders in it. Nothing else is listed.
-        tell: called as work goes on; see `samuel_lab.data.Tell`.
+        progress: progress callback; see `samuel_lab.data.Progress`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +112,7 @@ def open_source(path: Path, wanted: Collection[str], *, tell: Tell | None = None
     ...     source.names, source.read("train/cat/1.txt")
     (('train/', 'train/cat/', 'train/cat/1.txt'), b'meow')
     """
-    return _open_archive(path, wanted, tell) if path.is_file() else _open_folder(path, wanted)
+    return _open_archive(path, wanted, progress) if path.is_file() else _open_folder(path, wanted)
 
 
 def _open_folder(path: Path, wanted: Collection[str]) -> Source:
@@ -145,11 +145,11 @@ def _list(root: Path, name: str, is_folder: bool, names: list[str], deeper: int)
             _list(root, f"{name}/{inner}", inner_is_folder, names, deeper - 1)
 
 
-def _open_archive(path: Path, wanted: Collection[str], tell: Tell | None) -> Source:
+def _open_archive(path: Path, wanted: Collection[str], progress: Progress | None) -> Source:
     held: dict[str, bytes] = {}
     folders: set[str] = set()
     size = 0
-    for member in members(path, tell=tell):
+    for member in members(path, progress=progress):
         parts = [part for part in member.name.split("/") if part not in ("", ".")]
         folders.update("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))
         if member.content is None:

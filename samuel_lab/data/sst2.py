@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from samuel_lab.data import MIXED, Dataset, Split, Tell, permutation
+from samuel_lab.data import MIXED, Dataset, Progress, Split, permutation
 from samuel_lab.data.cache import cached
 from samuel_lab.data.sources import Source, existing, open_source, state_of
 
@@ -49,7 +49,7 @@ def sst2(
     least: int = 3,
     *,
     verify: bool = False,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Read SST-2 as ids of words, with a vocabulary from the training split only.
 
@@ -63,7 +63,7 @@ def sst2(
         length: maximum number of tokens of a sentence; longer ones are truncated, and counted in `facts["cut"]`.
         least: minimum count of a word in the training split to be in the vocabulary.
         verify: compare the checksums of the cache as well.
-        tell: called as work goes on; see `samuel_lab.data.Tell`.
+        progress: progress callback; see `samuel_lab.data.Progress`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +78,7 @@ def sst2(
     path = existing(path, RIGHT)
 
     def build(folder: Path) -> dict[str, Any]:
-        return _encoded(open_source(path, WANTED, tell=tell), folder, length, least, tell)
+        return _encoded(open_source(path, WANTED, progress=progress), folder, length, least, progress)
 
     key = {"path": str(path), "length": length, "least": least}
     entry = cached("sst2", key, state_of(path, WANTED), build, cache=cache, verify=verify)
@@ -92,7 +92,7 @@ def sst2(
     )
 
 
-def _encoded(source: Source, folder: Path, length: int, least: int, tell: Tell | None) -> dict[str, Any]:
+def _encoded(source: Source, folder: Path, length: int, least: int, progress: Progress | None) -> dict[str, Any]:
     """Write the arrays of both splits into a folder; returns their facts."""
     read = {split: list(_examples(source, name)) for split, name in FILES.items()}
     counts = Counter(word for _, words in read["train"] for word in words)
@@ -116,8 +116,8 @@ def _encoded(source: Source, folder: Path, length: int, least: int, tell: Tell |
         facts[split] = len(examples)
         cut[split] = sum(len(words) > length for _, words in examples)
         unknown[split] = round(float(np.sum(inputs == UNKNOWN) / np.sum(inputs != PADDING)), 4)
-        if tell:
-            tell(f"reading SST-2, {split}", len(examples), len(examples))
+        if progress:
+            progress(f"reading SST-2, {split}", len(examples), len(examples))
     return {**facts, "cut": cut, "unknown_share": unknown}
 
 

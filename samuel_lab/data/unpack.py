@@ -18,7 +18,7 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from samuel_lab.data import Tell
+from samuel_lab.data import Progress
 
 MOST_FILES = 5_000_000
 """ImageNet has 1.4 million."""
@@ -41,7 +41,9 @@ class Member(NamedTuple):
     """None for a folder."""
 
 
-def unpack(archive: str | os.PathLike[str], target: str | os.PathLike[str], *, tell: Tell | None = None) -> Path:
+def unpack(
+    archive: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: Progress | None = None
+) -> Path:
     """Unpack an archive into a new folder: a tar file (plain, or compressed with gzip, bzip2 or xz) or a zip file.
 
     The folder appears when it is complete. If the archive is damaged or refused (see above), `ValueError` says why, and
@@ -50,7 +52,7 @@ def unpack(archive: str | os.PathLike[str], target: str | os.PathLike[str], *, t
     Args:
         archive: the file.
         target: the folder to create; it must not exist.
-        tell: called as work goes on, with bytes of the archive; see `samuel_lab.data.Tell`.
+        progress: progress callback, in bytes of the archive; see `samuel_lab.data.Progress`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +73,7 @@ def unpack(archive: str | os.PathLike[str], target: str | os.PathLike[str], *, t
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        for member in members(archive, tell=tell):
+        for member in members(archive, progress=progress):
             path = unfinished / member.name
             if member.content is None:
                 path.mkdir(parents=True, exist_ok=True)
@@ -88,14 +90,14 @@ def unpack(archive: str | os.PathLike[str], target: str | os.PathLike[str], *, t
     return target
 
 
-def members(archive: str | os.PathLike[str], *, tell: Tell | None = None) -> Iterator[Member]:
+def members(archive: str | os.PathLike[str], *, progress: Progress | None = None) -> Iterator[Member]:
     """Iterate over the checked files and folders of an archive; `ValueError` for any that is refused.
 
     The content of a file must be read before the next iteration.
 
     Args:
         archive: the file.
-        tell: called as work goes on, with bytes of the archive; see `samuel_lab.data.Tell`.
+        progress: progress callback, in bytes of the archive; see `samuel_lab.data.Progress`.
     """
     archive = Path(archive)
     size = archive.stat().st_size
@@ -106,10 +108,10 @@ def members(archive: str | os.PathLike[str], *, tell: Tell | None = None) -> Ite
                 raise ValueError(f"{archive} is refused: it holds more than {MOST_FILES} files")
             _refuse_name(archive, member.name)
             yield member
-            if tell and number % 256 == 0:
-                tell(f"unpacking {archive.name}", min(file.tell(), size), size)
-    if tell:
-        tell(f"unpacking {archive.name}", size, size)
+            if progress and number % 256 == 0:
+                progress(f"unpacking {archive.name}", min(file.tell(), size), size)
+    if progress:
+        progress(f"unpacking {archive.name}", size, size)
 
 
 @contextmanager

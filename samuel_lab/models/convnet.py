@@ -13,7 +13,7 @@ class ConvNet(nn.Module):
     """Two convolutions of 3x3, each halving the image, and a linear layer; 6,090 parameters for ten classes of 8x8.
 
     Attributes:
-        classes: how many classes there are.
+        classes: number of classes.
         width: channels after the first convolution; twice as many after the second.
         dtype: of the computation; parameters are float32.
 

@@ -22,7 +22,7 @@ class BiLSTM(nn.Module):
 
     Attributes:
         vocabulary: number of tokens, including padding.
-        classes: how many classes there are.
+        classes: number of classes.
         embedding: dimension of word embeddings.
         hidden: size of each LSTM and of the layer after them.
         dropout: dropout rate of embeddings and before each layer.

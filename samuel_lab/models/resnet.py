@@ -57,7 +57,7 @@ class ResNet(nn.Module):
 
     Attributes:
         blocks: blocks per stage; every stage but the first halves the image and doubles the channels.
-        classes: how many classes there are.
+        classes: number of classes.
         width: channels of the first stage.
         bottleneck: the kind of blocks.
         small_images: a stem of one 3x3 convolution (for 32x32 pixels), not of a 7x7 convolution and pooling that reduce

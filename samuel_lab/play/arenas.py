@@ -32,6 +32,8 @@ ONE_DIMENSION = ("two-valleys", "quantile")
 DEFAULT_STREAMS = ("two-valleys", "drift")
 
 RIVALS = ("aflh", "saol", "cbce", "sacs", "parameter-free")
+USUAL = ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd")
+"""The learners that play by default on most streams."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ class Arena:
     """A stream with its domain and default learners.
 
     Attributes:
-        name: what it is called on the command line.
-        label: what it is called on the page.
-        about: description in a sentence or two.
+        name: its name on the command line.
+        label: its name on the page.
+        about: a description, in a sentence or two.
         domain: of the decisions.
         rounds: length of the run.
         steady: number of rounds for which about the same point stays optimal; growth exponents are fitted up to it.
@@ -173,7 +175,7 @@ def table_arena(table: Table) -> Arena:
         Ball(radius),
         rounds,
         rounds // 8,
-        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        USUAL,
         lambda seed: stream,
         seeded=False,
     )
@@ -256,7 +258,7 @@ def _regression(drift: Literal["abrupt", "gradual", "recurring"]) -> Callable[[P
             (
                 ("ogd", "ogd-sqrt", "adagrad", "saol", "cbce", "samuel", "samuel-ogd", "samuel-ogd-equal")
                 if drift == "abrupt"
-                else ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd")
+                else USUAL
             ),
             lambda seed: DriftingRegression(plan.dim, period=period, seed=seed, drift=drift),
             () if drift == "gradual" else _every(period, plan),
@@ -276,7 +278,7 @@ def _outliers(plan: Plan) -> Arena:
         Ball(2.0),
         plan.rounds,
         period,
-        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        USUAL,
         lambda seed: DriftingRegression(plan.dim, period=period, seed=seed, outliers=0.002),
         _every(period, plan),
     )
@@ -293,7 +295,7 @@ def _classification(drift: Literal["abrupt", "gradual", "recurring"]) -> Callabl
             Ball(10.0),
             plan.rounds,
             period,
-            ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+            USUAL,
             lambda seed: DriftingClassification(plan.dim, period=period, seed=seed, drift=drift),
             () if drift == "gradual" else _every(period, plan),
         )
@@ -311,7 +313,7 @@ def _sparse(plan: Plan) -> Arena:
         Box(-1.0, 1.0),
         plan.rounds,
         period,
-        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        USUAL,
         lambda seed: SparseRegression(plan.dim, period=period, seed=seed),
         _every(period, plan),
     )
@@ -343,7 +345,7 @@ def _quantile(plan: Plan) -> Arena:
         Interval(0.0, 10.0),
         plan.rounds,
         period,
-        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        USUAL,
         lambda seed: DriftingQuantile(level=0.9, period=period, seed=seed),
         _every(period, plan),
     )
@@ -359,7 +361,7 @@ def _adversary(plan: Plan) -> Arena:
         Ball(1.0),
         plan.rounds,
         longest,
-        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        USUAL,
         lambda seed: Adversary(plan.dim, longest=longest, seed=seed),
     )
 
@@ -376,7 +378,7 @@ def _storms(plan: Plan) -> Arena:
         Ball(1.0),
         plan.rounds,
         calm,
-        ("ogd", "adagrad", "hedge", *RIVALS, "samuel", "samuel-ogd"),
+        USUAL,
         lambda seed: Storms(plan.dim, calm=calm, storm=storm, seed=seed),
         tuple(start for start in starts if start < plan.rounds),
     )

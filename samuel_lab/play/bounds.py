@@ -1,7 +1,7 @@
-"""Worst regret on intervals beside what theory says of it: the paper's Table 1 on streams where its rows differ.
+"""Worst regret on intervals compared with its bounds: the paper's Table 1, on streams on which its rows differ.
 
-All losses of these streams are linear. So all methods see the same gradients, and a bound that is made of them is the
-same number for all.
+All losses of these streams are linear, so that all methods see the same gradients, and a bound that depends on
+gradients is the same number for all.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from samuel.online import Domain
 from samuel.online.regret import Grid, growth_exponent
 
 SHORTEST_FITTED = 32
-"""Lengths from here on enter exponents and ratios: on shorter intervals no method has learned anything yet."""
+"""Minimum length of intervals for exponents and ratios: on shorter ones no method has learned anything."""
 
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What a bound is made of, without logarithms and constants: a formula, and the formula in words."""
+    """The order of a bound, without logarithms and constants: a formula, and the formula in words."""
 
     label: str
     about: str
@@ -36,19 +36,19 @@ YARDSTICKS: dict[str, Yardstick] = {
     "coordinates": Yardstick("Σᵢ Dᵢ |gᵢ|₂", "the sum of the roots of the sums of squares of each coordinate"),
     "matrix": Yardstick("D₂ tr (Σ g gᵀ)^½", "the trace of the root of the sum of their outer products"),
 }
-"""What bounds are made of: `D₂` is the diameter of the domain, `Dᵢ` its width, `G` the largest norm of a gradient."""
+"""Orders of bounds: `D₂` is the diameter of the domain, `Dᵢ` its width, `G` the largest norm of a gradient."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What theory says of a learner.
+    """The theory of a learner.
 
     Attributes:
-        bound: the regret on an interval.
-        source: who states it.
-        yardstick: what the bound is made of; None where there is none on intervals.
-        given: whether the learner takes the largest norm of a gradient.
-        control: whether it is not a row of the table, but there to compare with.
+        bound: on the regret on an interval.
+        source: publication.
+        yardstick: the order of the bound; None without a bound on intervals.
+        given: whether the learner is given the largest norm of a gradient.
+        control: whether it is a control, not a row of the table.
     """
 
     bound: str
@@ -73,12 +73,12 @@ ROWS: dict[str, Row] = {
     "hedge": Row("none: whole run only", "experts, no blocks", None, control=True),
     "adagrad": Row("none: whole run only", "no experts, the best rate in hindsight", None, given=False, control=True),
 }
-"""The rows of the table by learner: the paper's, what it says elsewhere, and controls."""
+"""The rows of the table by learner: the paper's, those of its other theorems, and controls."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rounds `first..stop - 1` between two changes of the stream, and of what kind they are."""
+    """Rounds `first..stop - 1` between two changes of the stream, and their kind."""
 
     kind: str
     first: int
@@ -90,10 +90,10 @@ class Comparison:
     """Which bounds a stream sets apart.
 
     Attributes:
-        turn: kinds and rounds of the stretches that come again and again; the first is the one to look at first.
+        turn: kinds and rounds of the stretches, which recur in this order; the first is reported first.
         gradient_bound: `G`, the largest norm of a gradient.
-        loose: the bounds of those that should lose here.
-        tight: the bounds of those that should win.
+        loose: the bounds that are larger here.
+        tight: the bounds that are smaller.
     """
 
     turn: tuple[tuple[str, int], ...]

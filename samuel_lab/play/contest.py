@@ -56,16 +56,16 @@ are examined."""
 HELD = 2**24
 """Maximum size of an array in memory: longer runs record less."""
 
-Tell = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Progress callback: current activity, steps done, steps in all."""
 
 
-def run(plan: Plan, tell: Tell | None = None) -> Report:
+def run(plan: Plan, progress: Progress | None = None) -> Report:
     """Play and measure all contests of a plan.
 
     Args:
         plan: what to play.
-        tell: called before each step with the current activity, the steps done and the steps in all.
+        progress: called before each step with the current activity, the steps done and the steps in all.
 
     Raises:
         FileNotFoundError: if a file is missing.
@@ -77,7 +77,7 @@ def run(plan: Plan, tell: Tell | None = None) -> Report:
     """
     began = time.perf_counter()
     chosen = arenas(plan)
-    steps = _Steps(sum(_steps(plan, arena) for arena in chosen), tell)
+    steps = _Steps(sum(_steps(plan, arena) for arena in chosen), progress)
     if plan.jobs == 1 or len(chosen) == 1:
         contests = tuple(_contest(plan, arena, steps.next) for arena in chosen)
     else:
@@ -94,13 +94,13 @@ def run(plan: Plan, tell: Tell | None = None) -> Report:
 class _Steps:
     """Reports the steps of a run to a progress callback."""
 
-    def __init__(self, total: int, tell: Tell | None) -> None:
-        self.done, self.total, self.tell = -1, total, tell
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self.done, self.total, self.progress = -1, total, progress
 
     def next(self, what: str) -> None:
         self.done += 1
-        if self.tell is not None:
-            self.tell(what, self.done, self.total)
+        if self.progress is not None:
+            self.progress(what, self.done, self.total)
 
 
 def _cast(plan: Plan, arena: Arena) -> list[Contestant]:

@@ -286,10 +286,10 @@ def _all_maps(contest: Contest) -> Drawing:
         figure,
         "Heat maps over the start of an interval and its length of the regret of every learner, divided by the root "
         f"of the length. Largest: {largest}.",
-        "Regret divided by the root of the interval's length, with the same colours for all: blue where a learner was "
-        "hardly worse than the best fixed point of the interval, or better, yellow where it was far behind it. Bright "
-        f"columns are changes that a learner was slow to follow. The brightest colour stands for {number(top)} and "
-        "more." + _first_seed(contest),
+        "Regret divided by the root of the interval's length, with the same colours for all: blue for intervals on "
+        "which a learner was hardly worse than the best fixed point, or better, yellow where it was far behind. "
+        f"Bright columns are changes that it followed slowly. The brightest colour stands for {number(top)} and more."
+        + _first_seed(contest),
     )
 
 
@@ -345,13 +345,13 @@ def certificates(contest: Contest, chain: Chain) -> Drawing:
     longest = ", ".join(f"{label} {number(values[-1])}" for label, (values, _) in lines.items())
     return Drawing(
         f"{contest.stream}-certificates",
-        f"What is proved about {chain.label}",
+        f"Certificates of {chain.label}",
         figure,
         f"Regret of {chain.label} and bounds on it against the length of the interval, both axes "
         f"logarithmic. On {chain.lengths[-1]} rounds: {longest}.",
         f"{chain.label} on intervals of each length: the largest regret, and the largest value of each bound "
         "on it. The certificate comes from the run itself: measured from the gains of the experts, "
-        "guaranteed by the algorithm. The trivial bound holds for any decisions whatever. " + _below_trivial(chain),
+        "guaranteed by the algorithm. The trivial bound holds for any decisions. " + _below_trivial(chain),
     )
 
 
@@ -371,8 +371,8 @@ def weights(contest: Contest) -> list[Drawing]:
                 "blocks",
                 "Weight on blocks, learner by learner",
                 blocks,
-                "Share of the weight that lies on blocks of so many rounds; for FLH and AFLH, whose blocks have no "
-                "fixed length, on blocks that are at least so many rounds old.",
+                "Share of the weight on blocks of that many rounds; for FLH and AFLH, whose blocks have no fixed "
+                "length, on blocks that are at least that many rounds old.",
             )
         )
     if len(experts) > (ours is not None):
@@ -382,43 +382,48 @@ def weights(contest: Contest) -> list[Drawing]:
                 "experts",
                 "Weight on experts, learner by learner",
                 experts,
-                "Share of the weight that lies on experts with that learning rate, on all blocks together; on a "
-                "simplex the experts of Hedge and fixed share are its corners.",
+                "Share of the weight on experts with that learning rate, on all blocks together; on a simplex the "
+                "experts of Hedge and fixed share are its corners.",
             )
         )
     return drawn
 
 
 def _own_weights(contest: Contest, result: Result, found: Weights) -> list[Drawing]:
+    kinds = (
+        (
+            "levels",
+            "level",
+            found.levels,
+            found.by_level,
+            found.by,
+            "Share of the weight on experts whose blocks have that many rounds. A level joins when the run is as long "
+            "as one of its blocks.",
+        ),
+        (
+            "learning-rates",
+            "learning rate",
+            found.experts,
+            found.by_expert,
+            "learning rate",
+            "Share of the weight on experts with that learning rate, on all levels together.",
+        ),
+    )
     drawn = []
-    if found.by_level is not None:
-        mean = found.by_level.mean(axis=1)
-        drawn.append(
-            Drawing(
-                f"{contest.stream}-levels",
-                f"Weight of each level, {result.label}",
-                heat_map(found.at, list(found.levels), found.by_level, "round", found.by, contest.rounds),
-                f"Heat map of {result.label}'s weight over time, one row per level. Heaviest on average: blocks "
-                f"of {found.levels[int(mean.argmax())]} rounds with {mean.max():.0%} of the weight.",
-                "Share of the weight that lies on experts whose blocks have that many rounds. A level joins when "
-                "the run is as long as one of its blocks." + brightness(found.by_level),
-                half=True,
+    for name, of, rows, shares, what, caption in kinds:
+        if shares is not None:
+            mean = shares.mean(axis=1)
+            drawn.append(
+                Drawing(
+                    f"{contest.stream}-{name}",
+                    f"Weight of each {of}, {result.label}",
+                    heat_map(found.at, list(rows), shares, "round", what, contest.rounds),
+                    f"Heat map of {result.label}'s weight over time, one row per {of}. Heaviest on average: "
+                    f"{rows[int(mean.argmax())]} ({what}) with {mean.max():.0%} of the weight.",
+                    caption + brightness(shares),
+                    half=True,
+                )
             )
-        )
-    if found.by_expert is not None:
-        mean = found.by_expert.mean(axis=1)
-        drawn.append(
-            Drawing(
-                f"{contest.stream}-learning-rates",
-                f"Weight of each learning rate, {result.label}",
-                heat_map(found.at, list(found.experts), found.by_expert, "round", "learning rate", contest.rounds),
-                f"Heat map of {result.label}'s weight over time, one row per learning rate. Heaviest on average: "
-                f"{found.experts[int(mean.argmax())]} with {mean.max():.0%} of the weight.",
-                "Share of the weight that lies on experts with that learning rate, on all levels together."
-                + brightness(found.by_expert),
-                half=True,
-            )
-        )
     return drawn
 
 
@@ -480,12 +485,11 @@ def rates(contest: Contest) -> Drawing:
     scale = "both axes logarithmic" if positive else "the rate on a logarithmic axis"
     return Drawing(
         f"{contest.stream}-rates",
-        "What a learning rate is worth",
+        "Loss by learning rate",
         figure,
         f"Total loss against the learning rate, {scale}. Best: {', '.join(best)}.",
-        "Total loss for every learning rate that was tried. Tables and other figures show each learner at "
-        "its best rate, which one knows only after the run. Level lines belong to learners for which no "
-        "rate was chosen." + _seeds(contest) + the_rest(lines),
+        "Total loss for every learning rate that was tried. Tables and other figures show each learner at its best "
+        "rate, in hindsight. Horizontal lines are learners without a rate." + _seeds(contest) + the_rest(lines),
     )
 
 

@@ -68,7 +68,7 @@ def _tables(contest: Contest) -> list[Titled]:
             "the losses beyond their gradients"
         )
         seeds = f"; the first of {contest.seeds} seeds" if contest.seeds > 1 else ""
-        found.append(Titled("what is proved about the worst intervals", certificates, f"{note}{seeds}."))
+        found.append(Titled("certificates of the worst intervals", certificates, f"{note}{seeds}."))
     if growth is not None:
         note = f"Rates are those chosen for {contest.rounds} rounds. Best of each column in bold."
         found.append(Titled("total loss of runs of several lengths", growth, note))

@@ -16,23 +16,23 @@ PULL, RIPPLE, SIGNS, LOUD, THERE = range(1, 6)
 
 @dataclass(frozen=True)
 class Ripples(Generated):
-    r"""A steady pull under a ripple that turns round after every round; long, calm and short, stormy by turns.
+    r"""Linear losses with a constant part and a part of alternating sign, in long calm and short stormy stretches.
 
         g_t = size_t (pull u + sqrt(1 - pull^2) (-1)^t w)
 
-    with orthogonal unit vectors `u` and `w` that are drawn anew for every stretch; `size_t` is 1 in storms and `scale`
-    in the calm. The ripple adds up to nothing, but whoever answers it is always a round late: an expert that has just
-    been born takes long steps and loses to it, one that has lived for long takes short ones and does not. So old
-    experts must be found among the new, although in the calm their gains are small.
+    with orthogonal unit vectors `u` and `w` drawn anew for every stretch; `size_t` is 1 in storms and `scale` in the
+    calm. The alternating part sums to zero, but a learner that follows it is always a round late: newborn experts take
+    long steps and lose to it, old ones take short steps and do not. So learners must find the old experts among the
+    new ones, although their gains in the calm are small.
 
     Args:
         dim: number of coordinates, at least 2.
-        calm: rounds of a calm stretch; each turn begins with it.
+        calm: rounds of a calm stretch, which comes first.
         storm: rounds of a storm.
         scale: size of gradients in the calm.
-        pull: the part of the gradient that stays.
-        seed: the same seed gives the same stream, however it is cut.
-        streams: how many independent streams run side by side; None for one.
+        pull: length of the constant part, relative to the gradient.
+        seed: determines the stream.
+        streams: number of independent streams side by side; None for one.
 
     >>> (gradients,) = Ripples(dim=4, calm=60, storm=20).data(58, 62)
     >>> np.linalg.norm(gradients, axis=-1).round(6)
@@ -69,19 +69,19 @@ class Ripples(Generated):
 
 @dataclass(frozen=True)
 class OneLoud(Generated):
-    r"""One loud coordinate with nothing to learn, and many quiet ones, seldom there, that always pull the same way.
+    r"""One large coordinate of random sign, and many small, sparse ones of constant sign.
 
-    The first coordinate of the gradient is 1 or -1, with even chances. Each of the others is there with a chance of
-    `chance`, and is `quiet / chance` then, with a sign that lasts for `period` rounds. What the quiet ones add up to is
-    a good deal more than the loud one does, yet steps that are right for the loud one are far too short for them.
+    The first coordinate of the gradient is 1 or -1 with equal probability. Each of the others is zero, except with
+    probability `chance`, when it is `quiet / chance` with a sign that lasts for `period` rounds. The small coordinates
+    add up to more than the large one, but steps of the right size for the large one are far too short for them.
 
     Args:
         dim: number of coordinates.
         period: rounds between two draws of the signs.
-        quiet: mean size of a quiet coordinate.
-        chance: how often a quiet one is there.
-        seed: the same seed gives the same stream, however it is cut.
-        streams: how many independent streams run side by side; None for one.
+        quiet: mean size of a small coordinate.
+        chance: probability that a small coordinate is not zero.
+        seed: determines the stream.
+        streams: number of independent streams side by side; None for one.
 
     >>> (gradients,) = OneLoud(dim=3).data(0, 1000)
     >>> np.abs(gradients).max(axis=0).round(6)
@@ -100,7 +100,7 @@ class OneLoud(Generated):
 
     @property
     def longest(self) -> float:
-        """The norm of the gradient where all coordinates are there."""
+        """The largest norm of a gradient."""
         return math.sqrt(1 + (self.dim - 1) * (self.quiet / self.chance) ** 2)
 
     def piece(self, number: int, start: int, stop: int) -> Data:

@@ -1,4 +1,4 @@
-"""What methods take, measured: time a step, per expert and in all."""
+"""Measured cost of methods: time per step, per expert and in all."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from samuel_lab.tables import Cell, Table, number, plain
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method takes, measured.
+    """The measured cost of a method.
 
     Attributes:
-        method: whose it is.
-        step: seconds a step, the median over stretches without compiling; for a search when all networks train.
-        training: seconds of training in all, with compiling, the mean over seeds.
+        method: the method.
+        step: seconds per step, the median over sections without compilation; for a search, when all networks train.
+        training: seconds of training in all, with compilation, mean over seeds.
         testing: seconds of testing in all.
         complete: whether all its trials have ended.
-        device: on what.
-        devices: how many of these.
+        device: kind of device.
+        devices: number of devices.
     """
 
     method: Method
@@ -37,7 +37,7 @@ class Cost:
 
 
 def costs(study: Study) -> list[Cost]:
-    """What every method with measured times takes."""
+    """The cost of every method with measured times."""
     found = []
     for method in study.methods:
         timed = [(t, run) for t, run in zip(method.trials, method.runs, strict=True) if len(t.times.step)]
@@ -61,15 +61,15 @@ def costs(study: Study) -> list[Cost]:
 
 
 def projected(study: Study) -> bool:
-    """Whether a study measures some steps of a protocol, to say what all of them would take."""
+    """Whether a study times some steps and projects the cost of the full protocol."""
     return any("protocol_trials" in method.first.plan for method in study.methods)
 
 
 def whole(study: Study, cost: Cost) -> tuple[float | None, int, float | None]:
-    """Seconds of training, how many schedules are tried, and device hours of all that a method needs.
+    """Seconds of training, number of schedules tried, and device hours in all, of a method.
 
-    Measured, but in a study that is `projected`: there from the time of a step and the protocol's number of steps,
-    and for a search one run after another.
+    Measured; in a study that is `projected`, computed from the time per step and the steps of the full protocol, with
+    the runs of a search one after another.
     """
     if not projected(study):
         return cost.training, cost.method.searches or 1, cost.training * cost.devices / 3600
@@ -81,7 +81,7 @@ def whole(study: Study, cost: Cost) -> tuple[float | None, int, float | None]:
 
 
 def compute_table(study: Study) -> Table | None:
-    """Time a step, in all and per expert, of every method."""
+    """Time per step, in all and per expert, of every method."""
     found = costs(study)
     if not found:
         return None
@@ -108,10 +108,7 @@ def compute_table(study: Study) -> Table | None:
 
 
 def search_cost_table(study: Study) -> Table | None:
-    """The paper's table of compute: what a search takes in all, against methods that need no search.
-
-    A study that measures some steps only gives what its full protocol would take: see `projected`.
-    """
+    """The paper's table of compute: the total cost of a search, and of methods without one; see `projected`."""
     found = costs(study)
     if not projected(study) and not any(cost.method.searches for cost in found):
         return None
@@ -127,7 +124,7 @@ def search_cost_table(study: Study) -> Table | None:
 
 
 def duration(seconds: float | None) -> str:
-    """A time as a reader wants it.
+    """A duration formatted for readers.
 
     >>> duration(0.00123), duration(75.0), duration(7260.0), duration(None)
     ('1.23 ms', '75.0 s', '2.02 h', '–')
@@ -147,7 +144,7 @@ def _paces(trial: Trial, begin: int) -> np.ndarray:
 
 
 def cost_findings(study: Study) -> list[str]:
-    """What a search takes against every form of SAMUEL, in sentences."""
+    """The cost of a search and of every variant of SAMUEL, in sentences."""
     known = [(cost, *whole(study, cost)) for cost in costs(study)]
     search = next(((cost, hours) for cost, _, trials, hours in known if trials > 1 and hours), None)
     if search is None:

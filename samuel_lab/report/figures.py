@@ -1,8 +1,8 @@
-"""The figures of a study, each with a caption for all and a description for those who cannot see it.
+"""The figures of a study, each with a caption and a text alternative.
 
-A method keeps its colour and dash in every figure: SAMUEL's forms are shades of orange, every optimizer has a colour of
-its own, and schedules differ in their dash. The colours are those of Okabe and Ito, which colour-blind readers can tell
-apart.
+A method keeps its colour and dash in every figure: variants of SAMUEL are shades of orange, every optimizer has its
+colour, and schedules differ in their dash. The colours are those of Okabe and Ito, distinguishable by colour-blind
+readers.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from samuel_lab.drawing import (
     the_rest,
     zoom,
 )
-from samuel_lab.report.gathering import Method, Study
+from samuel_lab.report.gathering import DROP_INS, Method, Study
 from samuel_lab.report.reading import Trial
 from samuel_lab.report.summary import in_order_of_merit, schedule_accuracies, window_mean
 from samuel_lab.report.sweep_figures import sweep_drawings
 from samuel_lab.tables import number, thinned
 
 POINTS = 400
-"""The most points of a line; longer ones are thinned."""
+"""Maximum number of points per line; longer lines are thinned."""
+EVEN = 0.1
+"""Weights that never differ from their prior by more than this share of it are not drawn."""
 OURS = ("#d55e00", "#e69f00", "#9c4300")
-"""Colours of the forms of SAMUEL."""
+"""Colours of the variants of SAMUEL."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 COLOURS = {"sgd": "#0072b2", "adagrad": "#009e73", "adam": "#cc79a7"}
 OTHERS = ("#56b4e9", "#b89b00", "#7a6fbe", "#8c6d4f", "#5f7d8c")
@@ -53,7 +55,7 @@ def drawings(study: Study, name: str) -> list[Drawing]:
     style, first = styles(study), drawn_at_first(study)
     drawn = [*sweep_drawings(study, style, name), accuracy(study, style, first, name)]
     if study.shift is not None:
-        drawn += after_shift(study, style, name)
+        drawn += after_shift(study, style, first, name)
     if study.search is not None:
         drawn += [
             searched(study, study.search, style, first, name),
@@ -67,20 +69,20 @@ def drawings(study: Study, name: str) -> list[Drawing]:
 
 
 def drawn_at_first(study: Study) -> frozenset[str]:
-    """The few methods whose lines matter most: SAMUEL's, and the best of every family. All, where there are few."""
+    """The methods drawn at first: the drop-ins, and the best of every other family; all methods, if they are few."""
     methods = [method for method in study.methods if not method.searches]
     if len(methods) <= MANY:
         return frozenset(method.trial for method in methods)
-    ours = [method.trial for method in methods if method.group == "samuel"]
+    ours = [method.trial for method in methods if method.trial in DROP_INS]
     best: dict[str, str] = {}
     for method in in_order_of_merit(study, methods):
-        if method.group != "samuel":
+        if method.trial not in ours:
             best.setdefault(family_of(method), method.trial)
     return frozenset([*ours, *list(best.values())[: max(3, MANY - len(ours))]])
 
 
 def styles(study: Study) -> Styles:
-    """How the line of every method looks."""
+    """Line style of every method."""
     found: Styles = {}
     seen: dict[str, int] = {}
     spare = iter(range(10_000))
@@ -94,7 +96,7 @@ def styles(study: Study) -> Styles:
         family = method.base or (family_of(method) if method.group == "stability" else method.trial)
         if family not in colours:
             colours[family] = COLOURS.get(family) or OTHERS[next(spare) % len(OTHERS)]
-        # Where colours come again, dashes go on, so that no two lines look alike.
+        # Families that share a colour continue its dashes, so that no two lines look alike.
         colour = colours[family]
         place = seen[colour] = seen.get(colour, -1) + 1
         found[method.trial] = {"color": colour, "dash": DASHES[place % len(DASHES)], "width": 1.75}
@@ -116,22 +118,22 @@ def accuracy(study: Study, style: Styles, first: frozenset[str], name: str) -> D
     _in_percent(figure)
     mark(figure, axis.marks, axis.last)
     shifted = f" At {axis.where(study.shift)} the classes change without notice." if study.shift is not None else ""
-    of_now = ", of the classes of the moment" if shifted else ""
+    current = ", of the current classes" if shifted else ""
     return Drawing(
         f"{name}-accuracy",
         "Test accuracy",
         figure,
         f"Line chart of the test accuracy over {axis.length}.{shifted} At the end: {_ends(methods, 'accuracy')}.",
-        f"Accuracy on examples that are not trained on{of_now}. {_bands(study)}"
+        f"Accuracy on test examples{current}. {_bands(study)}"
         + (" The vertical line is the shift." if shifted else _transitions(study))
         + the_rest(lines)
         + zoom(figure, lines, lower=0.25, upper=0.0),
     )
 
 
-def after_shift(study: Study, style: Styles, name: str) -> list[Drawing]:
+def after_shift(study: Study, style: Styles, first: frozenset[str], name: str) -> list[Drawing]:
     """Test accuracy right after the shift: SAMUEL beside each optimizer's schedules, and beside the best of each."""
-    ours = [method for method in study.methods if method.group == "samuel"]
+    ours = [method for method in study.methods if method.group == "samuel" and method.trial in first]
     families: dict[str, list[Method]] = {}
     for method in study.methods:
         if method.group != "samuel" and not method.searches:
@@ -143,7 +145,7 @@ def after_shift(study: Study, style: Styles, name: str) -> list[Drawing]:
     if len(families) != 1:
         window = _window(study)
         best = [_best_after(study, methods, window) for methods in families.values()]
-        chosen = f" Of each group, the method with the best mean over these {window}, which one knows only afterwards."
+        chosen = f" Of each group, the method with the best mean over these {window}: a choice in hindsight."
         zoom = _zoom(study, style, f"{name}-after-best", [*ours, *best], "the best of each", chosen if best else "")
         drawn.append(replace(zoom, half=len(families) % 2 == 1))
     return drawn
@@ -159,7 +161,7 @@ def losses(study: Study, style: Styles, first: frozenset[str], name: str, kind: 
     curves(figure, lines)
     log_axis(figure, "y", *[getattr(trial, kind) for method in methods for trial in method.trials], [1.0])
     mark(figure, axis.marks, axis.last)
-    mean = "The mean over the batches since the measure before" if kind == "loss" else "The mean over the test set"
+    mean = "Mean over the batches since the previous measurement" if kind == "loss" else "Mean over the test set"
     return Drawing(
         f"{name}-{kind.replace('_', '-')}",
         what.capitalize(),
@@ -189,17 +191,17 @@ def rates(study: Study, style: Styles, first: frozenset[str], name: str) -> Draw
         "Learning rate in use",
         figure,
         f"Line chart of the learning rates of {len(shown)} methods over {axis.length}, on a logarithmic scale.{chosen}",
-        "What SAMUEL chose while it ran, beside schedules that were fixed before. On a logarithmic scale; for several "
-        "seeds the geometric mean, with a band of one standard deviation. Rates of different optimizers do not mean "
-        "the same: compare the shapes of curves of one optimizer."
+        "The rate that SAMUEL chose, beside fixed schedules, on a logarithmic scale; for several seeds the geometric "
+        "mean, with a band of one standard deviation. Rates of different optimizers are not comparable: compare the "
+        "shapes of curves of one optimizer."
         + the_rest(lines)
-        # The last steps of a schedule that goes to 0 would take most of the picture.
+        # The last steps of a schedule that falls to 0 would take most of the axis.
         + zoom(figure, lines, lower=0.1, upper=0.0),
     )
 
 
 def weights(study: Study, method: Method, name: str) -> list[Drawing]:
-    """Where SAMUEL's weight went, for the first seed: to which blocks and to which learning rates."""
+    """SAMUEL's weights over time, by block length and by learning rate, for the first seed."""
     axis, trial = _Axis(study), method.first
     used = thinned(len(trial.steps), POINTS)
     known = used[np.isfinite(trial.by_level[:, used]).all(axis=0)]
@@ -211,20 +213,23 @@ def weights(study: Study, method: Method, name: str) -> list[Drawing]:
     unit = study.plan.get("unit", "round")
     seed = f", seed {trial.seed}" if len(method.trials) > 1 else ""
     known_prior = trial.steps[known[0]] == 0
-    drawn = []
+    drawn, even = [], []
     for kind, rows, found, what in (
         ("levels", levels, trial.by_level[:, known], f"{unit}s in a block"),
         ("learning-rates", steps, trial.by_rate[:, known], "learning rate"),
     ):
         if len(rows) < 2:
-            continue  # all of the weight is in one place
-        shares = _relative_to(found[:, :1], found) if known_prior else found
-        mean = shares.mean(axis=1)
+            continue  # a single row holds all of the weight
         of = "block length" if kind == "levels" else "learning rate"
+        shares = _relative_to(found[:, :1], found) if known_prior else found
+        if known_prior and np.max(np.abs(len(rows) * shares - 1)) < EVEN:
+            even.append(of)  # one colour all over
+            continue
+        mean = shares.mean(axis=1)
         figure = heat_map(at, rows, shares, axis.title, what, axis.last)
         for place in axis.marks:
             figure.add_vline(x=place, line={"color": "#ffffff", "width": 1, "dash": "dot"})
-        relative = ", relative to their prior: had all begun alike, this is where it would lie" if known_prior else ""
+        relative = ", divided by its prior and normalised" if known_prior else ""
         drawn.append(
             Drawing(
                 f"{name}-{kind}",
@@ -232,22 +237,23 @@ def weights(study: Study, method: Method, name: str) -> list[Drawing]:
                 figure,
                 f"Heat map of the weight of {method.label} over {axis.length}, one row per {of}. Heaviest on average: "
                 f"{rows[int(mean.argmax())]} ({what}) with {mean.max():.0%} of the weight.",
-                f"Share of the weight that lies on experts with that {of}{relative}.{brightness(shares)}",
+                f"Share of the weight on each {of}{relative}.{brightness(shares)}",
                 half=True,
             )
         )
-    return drawn
+    said = "".join(f" The weight of every {of} stays within {EVEN:.0%} of its prior, and is not drawn." for of in even)
+    return [replace(drawing, caption=drawing.caption + said) for drawing in drawn]
 
 
 def _relative_to(prior: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Shares over their prior, brought to sum to 1 again: what the run itself says of the rows."""
+    """Shares divided by their prior and normalised: the evidence of the run alone."""
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.nan_to_num(np.where(prior > 0, shares / prior, 0.0))
     return relative / relative.sum(axis=0)
 
 
 def searched(study: Study, search: Method, style: Styles, first: frozenset[str], name: str) -> Drawing:
-    """Test accuracy of every schedule of the search, with the other methods on top."""
+    """Test accuracy of every schedule of the search, and of the other methods."""
     axis = _Axis(study)
     figure = blank(axis.title, "test accuracy")
     trial = next(trial for trial in search.trials if trial.started)
@@ -280,14 +286,14 @@ def searched(study: Study, search: Method, style: Styles, first: frozenset[str],
         f"Line chart of the test accuracy of all {search.searches} schedules of the search over {axis.length}, which "
         f"end between {last.min():.2%} and {last.max():.2%}. On top the other methods, at the end: "
         f"{_ends(methods, 'accuracy')}.",
-        f"Every grey line is one schedule (seed {trial.seed}): one of the candidate rates for each phase. Until they "
-        f"part, schedules share a network and a line. Point at a line to read its rates.{_transitions(study)}"
+        f"Every grey line is one schedule (seed {trial.seed}): one of the candidate rates for each phase. Schedules "
+        f"with a common beginning share a network and a line. Hover over a line to see its rates.{_transitions(study)}"
         + zoom(figure, [*lines, *grey], lower=0.25, upper=0.0),
     )
 
 
 def sorted_schedules(study: Study, search: Method, style: Styles, first: frozenset[str], name: str) -> Drawing:
-    """The last accuracy of all schedules, sorted, and where the other methods lie."""
+    """The last accuracies of all schedules, sorted, and those of the other methods."""
     last, _ = schedule_accuracies(search)
     order = np.argsort(-last, kind="stable")
     figure = blank("schedules, best first", "last test accuracy")
@@ -326,13 +332,13 @@ def sorted_schedules(study: Study, search: Method, style: Styles, first: frozens
         figure,
         f"The last test accuracies of {len(order)} schedules, sorted, from {last.max():.2%} to {last.min():.2%}. "
         f"{behind or 'No other method has ended'}.",
-        "Each dot is a schedule; level lines are methods that ran once, without a search."
+        "Each dot is a schedule; horizontal lines are methods that ran once, without a search."
         + zoom(figure, [schedules_line, *levels], lower=0.5, upper=0.0),
     )
 
 
 def family_of(method: Method) -> str:
-    """The heading of the legend under which a method stands."""
+    """The heading under which a method is listed."""
     if method.group == "stability" and "alphas" in method.first.plan:
         return f"{method.first.plan['alphas']} decays"
     if method.group in GROUPS:
@@ -341,7 +347,7 @@ def family_of(method: Method) -> str:
 
 
 class _Axis:
-    """The x axis of a study: steps, or epochs where there are some, from a start to an end."""
+    """The x axis of a study, in steps or epochs, from a start to an end."""
 
     def __init__(self, study: Study, start: int = 0, end: int | None = None) -> None:
         plan = study.plan
@@ -404,7 +410,7 @@ def _lines(
     positive: bool = False,
     logarithmic: bool = False,
 ) -> list[Line]:
-    """Means over seeds with bands of one standard deviation; SAMUEL's come first, to be drawn on top."""
+    """Means over seeds with bands of one standard deviation; SAMUEL's are first, to be drawn on top."""
     found = []
     for method in sorted(methods, key=lambda method: method.group != "samuel"):
         steps, mean, low, high = _over_seeds(method, values, axis, logarithmic)
@@ -422,7 +428,7 @@ def _lines(
 def _over_seeds(
     method: Method, values: Callable[[Trial], np.ndarray], axis: _Axis, logarithmic: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Steps, the mean over the seeds that got there, and one standard deviation below and above."""
+    """Steps, the mean over the seeds that reached them, and one standard deviation below and above."""
     found: dict[int, list[float]] = {}
     for trial in method.trials:
         for step, value in zip(trial.steps, values(trial), strict=True):
@@ -445,12 +451,12 @@ def _over_seeds(
 
 
 def _in_percent(figure: go.Figure) -> None:
-    """An axis for accuracies: a band may reach beyond 100 %, the axis need not."""
+    """An axis for accuracies, which ends at 100 % even where a band does not."""
     figure.update_yaxes(tickformat="~%", minallowed=0.0, maxallowed=1.01)
 
 
 def _window(study: Study) -> int:
-    """How far to zoom in after the shift: the shortest window in which a curve has a shape."""
+    """The rounds shown after the shift: the shortest window with at least four measurements."""
     shift = study.shift or 0
     trials = [trial for method in study.methods for trial in method.trials if trial.started]
     for window in study.windows:
@@ -472,7 +478,7 @@ def _transitions(study: Study) -> str:
 
 
 def _ends(methods: Sequence[Method], kind: str, start: int = -1, end: int | None = None) -> str:
-    """What every method had at the end, or at the end of a stretch, in words."""
+    """The last value of every method, or the last up to a step, in words."""
     said = []
     for method in methods:
         ends = []
@@ -484,4 +490,4 @@ def _ends(methods: Sequence[Method], kind: str, start: int = -1, end: int | None
         if ends:
             mean = float(np.mean(ends))
             said.append(f"{method.label} {mean:.1%}" if kind == "accuracy" else f"{method.label} {number(mean)}")
-    return ", ".join(said) or "nothing was measured yet"
+    return ", ".join(said) or "no measurements yet"

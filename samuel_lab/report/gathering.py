@@ -1,4 +1,4 @@
-"""Runs put together: methods of several runs of one study side by side, where the runs planned the same."""
+"""Merge runs of one study whose plans agree: their methods side by side."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 from samuel_lab.report.reading import Recorded, Trial
 
 SAME = ("study", "rounds", "unit", "steps_per_epoch", "shift", "windows", "transitions", "batch")
-"""Entries of the plan that runs must agree in to be put together, besides data and model."""
+"""Entries of the plan that must be equal for runs to be merged, besides data and model."""
 ASIDE = frozenset(
     (
         *("methods", "seeds", "first_seed", "data", "cache", "device", "placement"),
         *("checkpoint_seconds", "tensorboard", "workers"),
     )
 )
-"""Options in which two runs may differ and still be of one method: what is run and where, not how it learns."""
-DROP_IN, DROP_INS = "samuel_", ("samuel", "samuel-untold", "samuel-adam")
-"""Options whose names begin so are for these methods alone: whatever they are, the others learn the same."""
+"""Options that do not change what a method learns."""
+DROP_IN, DROP_INS = "samuel_", ("samuel", "samuel+average", "samuel-untold", "samuel-adam")
+"""Options with this prefix, of older versions, apply to these methods only."""
 PART = "search@"
-"""What the names of parts of a search begin with."""
+"""Prefix of the names of parts of a search."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a study with the trials of all its seeds, and the run each comes from."""
+    """A method of a study: the trials of all its seeds, and the run of each."""
 
     trial: str
     label: str
@@ -44,24 +44,24 @@ class Method:
 
     @property
     def base(self) -> str:
-        """The optimizer's name where the method is a base with a schedule, else nothing."""
+        """The name of the base if the method is a base with a schedule, else ""."""
         return self.first.base
 
     @property
     def searches(self) -> int:
-        """How many schedules it searches; 0 if it is no search."""
+        """Number of schedules of a search; 0 for other methods."""
         return len(self.first.schedules or ())
 
     @property
     def experts(self) -> int:
-        """Between how many learners the work of a step is divided: networks, or experts under SAMUEL's weights."""
+        """Number of experts that share the work of a step: networks, or experts weighted by SAMUEL."""
         shared = len(self.first.levels or ()) * len(self.first.rates or ())
         return max(self.first.networks, self.first.gradients, shared)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Runs of one study that planned the same, put together."""
+    """Merged runs of one study whose plans agree."""
 
     runs: tuple[Recorded, ...]
     methods: tuple[Method, ...]
@@ -69,7 +69,7 @@ class Study:
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """What the runs planned; the methods are in `methods`."""
+        """The common plan of the runs; the methods are in `methods`."""
         return self.runs[0].plan
 
     @property
@@ -79,17 +79,17 @@ class Study:
 
     @property
     def title(self) -> str:
-        """The study's name for readers."""
+        """The title of the study."""
         return self.plan.get("title") or self.name
 
     @property
     def shift(self) -> int | None:
-        """The last step before the classes change, None where they do not."""
+        """The last step before the classes change; None if they do not."""
         return self.plan.get("shift")
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """The numbers of rounds after the shift whose mean accuracy is told."""
+        """Numbers of rounds after the shift over which accuracy is averaged."""
         return tuple(self.plan.get("windows") or ())
 
     @property
@@ -99,15 +99,15 @@ class Study:
 
     @property
     def search(self) -> Method | None:
-        """The search over schedules, if there is one with results."""
+        """The search over schedules; None if there is none with results."""
         return next((m for m in self.methods if m.searches and any(t.started for t in m.trials)), None)
 
 
 def studies(recordeds: Sequence[Recorded]) -> list[Study]:
-    """Put runs of the same study and plan together, in the order in which they are given.
+    """Merge runs of the same study and plan, in the given order.
 
-    Seeds of a method count together where runs set it up the same way; where they do not, or where two runs trained
-    the same seed to different results, the run's name stands beside the method's.
+    Seeds of a method are merged if their runs configured it alike. If not, or if two runs have different results for
+    the same seed, methods are listed separately, with the name of their run.
     """
     grouped: dict[str, list[Recorded]] = {}
     for recorded in recordeds:
@@ -116,7 +116,7 @@ def studies(recordeds: Sequence[Recorded]) -> list[Study]:
 
 
 def notes(study: Study) -> list[str]:
-    """What a reader should know about the runs behind the numbers."""
+    """Remarks on the runs."""
     several = len(study.runs) > 1
     return [
         *study.notes,
@@ -125,7 +125,7 @@ def notes(study: Study) -> list[str]:
 
 
 def _same(plan: Mapping[str, Any]) -> str:
-    """What runs must agree in to be put together, as text."""
+    """The facts that must be equal for runs to be merged, as text."""
     data, model = plan.get("data") or {}, plan.get("model") or {}
     facts = [plan.get(key) for key in SAME]
     facts += [data.get(key) for key in ("name", "train", "test", "classes", "checksum")]
@@ -134,7 +134,7 @@ def _same(plan: Mapping[str, Any]) -> str:
 
 def _put_together(runs: Sequence[Recorded]) -> Study:
     notes: list[str] = []
-    # A method's name, with the set-up that its seeds have in common.
+    # By the name of a method and the configuration of its seeds.
     found: dict[tuple[str, str], list[tuple[Recorded, Trial]]] = {}
     for run, trials in _with_whole_searches(runs):
         for trial in trials:
@@ -166,12 +166,12 @@ def _put_together(runs: Sequence[Recorded]) -> Study:
 
 
 def _matters(option: str, method: str) -> bool:
-    """Whether a method may learn differently with another value of an option."""
+    """Whether an option may change what a method learns."""
     return option not in ASIDE and (method in DROP_INS or not option.startswith(DROP_IN))
 
 
 def _with_whole_searches(runs: Sequence[Recorded]) -> list[tuple[Recorded, list[Trial]]]:
-    """The trials of every run, with the parts of a search put together where the first of them is."""
+    """The trials of every run, with the parts of a search merged into the first of them."""
     parts: dict[int, list[Trial]] = {}
     for trial in (trial for run in runs for trial in run.trials):
         found = parts.setdefault(trial.seed, [])
@@ -184,7 +184,7 @@ def _with_whole_searches(runs: Sequence[Recorded]) -> list[tuple[Recorded, list[
 
 
 def _joined(parts: Sequence[Trial]) -> Trial:
-    """One search of the parts of it, as far as all of them are."""
+    """A search merged from its parts, as far as all of them are complete."""
     length = min(len(part.steps) for part in parts)
     first = parts[0]
     schedules = tuple(schedule for part in parts for schedule in part.schedules or ())

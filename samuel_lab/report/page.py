@@ -1,4 +1,4 @@
-"""One HTML page that reports runs: self-contained, so that it can be kept, mailed and opened offline."""
+"""The HTML report of runs: one self-contained file, which can be mailed and opened offline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from samuel_lab.tables import Cell, Table, Titled
 
 @dataclass(frozen=True)
 class Section:
-    """What the page shows of one study."""
+    """The section of one study."""
 
     name: str
     study: Study
@@ -37,15 +37,15 @@ class Section:
 
     @property
     def seeds(self) -> int:
-        """The most seeds of a method."""
+        """The largest number of seeds of a method."""
         return max((len(method.trials) for method in self.methods), default=0)
 
 
 def render(recordeds: Sequence[Recorded]) -> str:
-    """The page as text: for every study its tables, findings, figures, and how to make it again.
+    """Render the page: for every study its tables, findings, figures, and the command that repeats it.
 
     Args:
-        recordeds: what `samuel_lab.report.reading.read` made of the folders of runs.
+        recordeds: runs, as read by `samuel_lab.report.reading.read`.
 
     Raises:
         ValueError: if there is none.
@@ -64,7 +64,7 @@ def render(recordeds: Sequence[Recorded]) -> str:
 
 
 def write(recordeds: Sequence[Recorded], path: str | Path) -> None:
-    """Write the page to a file, whole or not at all."""
+    """Write the page to a file, atomically."""
     drawing.save(Path(path), render(recordeds))
 
 
@@ -88,24 +88,24 @@ def section(study: Study, place: int = 0) -> Section:
 
 def _results(study: Study) -> list[Titled]:
     if costs.projected(study):
-        return []  # so few steps say nothing about accuracies
+        return []  # too few steps for accuracies
     seeds = max(len(method.trials) for method in study.methods) if study.methods else 0
     said = ["Best of each column in bold."]
     if seeds > 1:
         said.append(f"Mean ± standard deviation over {seeds} seeds.")
     if study.shift is not None:
         said.append(
-            "Accuracies on the test set of the classes of the moment. A mean over the rounds after the shift weighs "
-            "every measure with the rounds since the one before."
+            "Accuracies on the test set of the current classes. Means over the rounds after the shift weigh every "
+            "measurement with the rounds since the previous one."
         )
     if study.search is not None:
         said.append(
-            "Best, median and worst schedule are taken column by column, in hindsight. A rank says where a method "
-            "would stand among the schedules."
+            "Best, median and worst schedule are chosen in hindsight for every column. A rank is that of a method "
+            "among the schedules."
         )
     table = summary.results_table(study)
     if _starred(table):
-        said.append("* Not all seeds have come so far.")
+        said.append("* Some seeds are not complete.")
     found = [Titled("Results", table, " ".join(said))]
     grid = summary.stability_table(study)
     if grid is not None:
@@ -124,9 +124,9 @@ def _compute(study: Study) -> list[Titled]:
             Titled(
                 "Time",
                 table,
-                "A step: the median over stretches without compiling; for a search, when all its networks train. "
-                "Experts: networks that train side by side, or experts that share a network under SAMUEL's weights. "
-                "Training: in all, with compiling, for one seed." + (" * So far." if _starred(table) else ""),
+                "A step: the median over sections without compilation; for a search, when all its networks train. "
+                "Experts: networks that train side by side, or experts weighted by SAMUEL that share a network. "
+                "Training: in all, with compilation, for one seed." + (" * So far." if _starred(table) else ""),
             )
         )
     table = costs.search_cost_table(study)
@@ -187,7 +187,7 @@ def _list_facts(facts: Mapping[str, Any]) -> Table:
 
 
 def _words(value: Any) -> str:
-    """A fact as a reader wants it."""
+    """A fact formatted for readers."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -1,6 +1,6 @@
-"""A run folder as plain records, whether the run is finished, going on, or was killed.
+"""Read a run folder as plain records: of a run that is finished, in progress or was killed.
 
-`samuel_lab.runs` says what is in such a folder.
+`samuel_lab.runs` describes the folder.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import numpy as np
 from samuel_lab.runs import DamagedRun, Run, RunError
 
 NUMBERS = ("loss", "accuracy", "test_loss", "rate")
-"""What a measure may tell besides weights. A number that is missing or not finite is nan here."""
+"""The numbers of a measurement; those missing or not finite become nan."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """How long steps took, one entry for every stretch that was timed.
+    """Durations, one entry for every timed section of a trial.
 
     Attributes:
-        step: the step at which each stretch ends.
-        steps: how many steps are in it.
+        step: the last step of the section.
+        steps: number of steps in it.
         train: seconds of training.
         test: seconds of testing.
-        compiled: whether compiling is in it.
+        compiled: whether it includes compilation.
     """
 
     step: np.ndarray
@@ -42,33 +42,33 @@ class Times:
 
 @dataclass(frozen=True)
 class Trial:
-    """One method trained with one seed: what was planned, and what has been measured so far.
+    """One method trained with one seed: its plan, and its measurements so far.
 
-    Arrays have one entry, or row, for every measure. For a search, `loss`, `accuracy` and `test_loss` have a column
-    for every schedule; as long as schedules have been the same, they share a network and so their numbers.
+    Arrays have one entry, or row, for every measurement. For a search, `loss`, `accuracy` and `test_loss` have a column
+    for every schedule; schedules with a common beginning share a network and its numbers.
 
     Attributes:
-        trial: the method, as users say it.
+        trial: name of the method.
         seed: the seed.
-        label: the method, as pages show it.
+        label: name of the method on pages.
         group: `samuel`, `baseline`, `peer`, `search` or `stability`.
-        about: the method in a sentence.
-        planned: how many steps it takes in all.
-        networks: how many networks train side by side at the end.
-        gradients: how many gradients a step takes.
-        levels: lengths of blocks, of the rows of the weights; None stands for a block as long as the run.
-        rates: candidate learning rates, of the columns of the weights.
+        about: description of the method, in a sentence.
+        planned: number of steps in all.
+        networks: number of networks that train side by side at the end.
+        gradients: number of gradients per step.
+        levels: block lengths, one per row of the weights; None for a block as long as the run.
+        rates: candidate learning rates, one per column of the weights.
         schedules: for a search, the learning rates per phase of every schedule.
-        plan: the entry of the plan, with what else it says.
-        steps: how many steps were complete at each measure.
-        loss: the mean training loss since the measure before.
-        accuracy: on the test set in force.
-        test_loss: on the test set in force.
+        plan: the complete entry of the plan.
+        steps: number of complete steps at each measurement.
+        loss: mean training loss since the previous measurement.
+        accuracy: on the current test set.
+        test_loss: on the current test set.
         rate: the learning rate in use.
-        weights: shape (measures, levels, rates), None for methods that have none.
+        weights: shape (measurements, levels, rates); None for methods without weights.
         ended: whether the trial is complete.
-        diverged: whether it stopped early because nothing finite was left.
-        times: how long steps took.
+        diverged: whether it was stopped because no loss was finite.
+        times: durations.
     """
 
     trial: str
@@ -95,7 +95,7 @@ class Trial:
 
     @property
     def done(self) -> int:
-        """Steps that are known to be complete."""
+        """Number of steps known to be complete."""
         return int(self.steps[-1]) if len(self.steps) else 0
 
     @property
@@ -105,12 +105,12 @@ class Trial:
 
     @property
     def base(self) -> str:
-        """The optimizer's name where the method is a base with a schedule, else nothing."""
+        """The name of the base if the method is a base with a schedule, else ""."""
         return self.trial.partition("/")[0] if "/" in self.trial else ""
 
     @property
     def rate_names(self) -> list[str]:
-        """What the columns of the weights are called: a candidate rate, or one after another for each phase."""
+        """Names of the columns of the weights: a candidate rate, or one for each phase."""
         phases = self.plan.get("phases") or [self.rates or ()]
         return [" → ".join(f"{rate:.4g}" for rate in rates) for rates in zip(*phases, strict=True)]
 
@@ -127,16 +127,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class Recorded:
-    """All that the folder of a run tells.
+    """The contents of a run folder.
 
     Attributes:
-        folder: where it is.
+        folder: its path.
         config: the study, its options and the command.
         plan: what follows from these and the data.
         sessions: versions and device, one entry for every start and resume.
         trials: in the order of the plan.
         stopped: why the last session ended early, if it did.
-        notes: what a reader should know, in sentences.
+        notes: remarks, in sentences.
     """
 
     folder: Path
@@ -164,35 +164,28 @@ class Recorded:
 
     @property
     def ended(self) -> int:
-        """How many trials have ended."""
+        """Number of complete trials."""
         return sum(trial.ended for trial in self.trials)
 
 
 def read(folder: str | Path) -> Recorded:
     """Read the folder of a run, finished or not.
 
-    A last line that was not written to its end, as a kill leaves it, is left out and noted.
+    A truncated last line, as a kill leaves it, is dropped and noted.
 
     Args:
-        folder: what `samuel run` made.
+        folder: the folder of a run.
 
     Raises:
-        RunError: if the folder is not that of a run, the run has no plan yet, or a newer samuel made it.
+        RunError: if it is not the folder of a run, the run has no plan yet, or a newer version made it.
         DamagedRun: if a file is damaged; the message names the file and the line.
     """
     run = Run.open(Path(folder))
-    if not (run.folder / "plan.json").is_file():
-        raise RunError(
-            f"{run.folder} has no plan.json: the run was stopped before its first trial. Go on with it by "
-            f"`samuel resume {folder}`"
-        )
-    plan = run.read("plan.json")
-    if not isinstance(plan.get("trials"), list) or not isinstance(plan.get("study"), str):
-        raise DamagedRun(f"{run.folder / 'plan.json'} names no study and trials: it is damaged")
+    plan = run.plan
     notes: list[str] = []
     try:
         _check_seeds(run, plan["trials"])
-        known = {(entry["trial"], entry["seed"]) for entry in plan["trials"]}
+        known = {(entry["trial"], entry["seed"]): entry["steps"] for entry in plan["trials"]}
         measures, ends = _events(run, known, notes)
         times = _times(run, known, notes)
         trials = tuple(
@@ -203,14 +196,14 @@ def read(folder: str | Path) -> Recorded:
     except RunError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedRun(f"{run.folder}: what was measured does not fit plan.json ({error!r})") from error
+        raise DamagedRun(f"{run.folder}: the measurements do not fit plan.json ({error!r})") from error
     stopped = run.read("stopped.json") if (run.folder / "stopped.json").exists() else None
     recorded = Recorded(run.folder, run.config, plan, tuple(run.sessions), trials, stopped, ())
     return Recorded(**{**vars(recorded), "notes": (*notes, *_remarks(recorded))})
 
 
 def worker(folder: str | Path) -> int | None:
-    """The number of the process that works on a run, or None if there is none."""
+    """The ID of the process that is training a run, or None."""
     path = Path(folder) / "lock"
     try:
         number = int(path.read_text(encoding="ascii").strip() or 0)
@@ -218,11 +211,11 @@ def worker(folder: str | Path) -> int | None:
             return None
         os.kill(number, 0)
     except PermissionError:
-        pass  # a process of someone else is a process
+        pass  # a process of another user
     except (OSError, ValueError):
         return None
-    # Another program may have got the number of one that was killed, so see whether the lock is held. To ask is to
-    # take it for a moment, which is why we ask last.
+    # The ID of a killed process may have been reused, so check whether the lock is held. Last, because the check takes
+    # the lock for a moment.
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -237,7 +230,7 @@ Key = tuple[str, int]
 
 
 def _check_seeds(run: Run, trials: list[Any]) -> None:
-    """Refuse settings that name another number of seeds than was planned."""
+    """Refuse settings whose number of seeds is not that of the plan."""
     wanted = run.config["options"].get("seeds")
     # A search is trained with the first seed only.
     planned = {entry["seed"] for entry in trials if not str(entry["trial"]).startswith("search")}
@@ -249,59 +242,60 @@ def _check_seeds(run: Run, trials: list[Any]) -> None:
 
 
 def _events(
-    run: Run, known: set[Key], notes: list[str]
+    run: Run, known: Mapping[Key, int], notes: list[str]
 ) -> tuple[dict[Key, list[dict[str, Any]]], dict[Key, dict[str, Any]]]:
     measures: dict[Key, list[dict[str, Any]]] = {}
     ends: dict[Key, dict[str, Any]] = {}
     path = run.metrics.path
     for place, event in _lines(run.metrics, notes):
-        key = (event.get("trial"), event.get("seed"))
+        key = (event["trial"], event["seed"])
         if key not in known:
             raise DamagedRun(f"{path}, line {place}: the plan has no trial {key[0]!r} with seed {key[1]!r}")
-        if not isinstance(event.get("step"), int):
-            raise DamagedRun(f"{path}, line {place}: step must be a whole number, got {event.get('step')!r}")
-        if event.get("event") == "end":
+        if event["step"] > known[key]:
+            raise DamagedRun(
+                f"{path}, line {place}: {key[0]}, seed {key[1]} was planned for {known[key]} steps, got step "
+                f"{event['step']}"
+            )
+        if event["event"] == "end":
             ends[key] = event
-        elif event.get("event") == "measure":
-            before = measures.setdefault(key, [])
-            if before and before[-1]["step"] >= event["step"]:
-                raise DamagedRun(
-                    f"{path}, line {place}: step {event['step']} of {key[0]}, seed {key[1]} comes after step "
-                    f"{before[-1]['step']}"
-                )
-            before.append(event)
-        else:
-            raise DamagedRun(f"{path}, line {place}: unknown event {event.get('event')!r}")
+            continue
+        before = measures.setdefault(key, [])
+        if before and before[-1]["step"] >= event["step"]:
+            raise DamagedRun(
+                f"{path}, line {place}: step {event['step']} of {key[0]}, seed {key[1]} comes after step "
+                f"{before[-1]['step']}"
+            )
+        before.append(event)
     return measures, ends
 
 
-def _times(run: Run, known: set[Key], notes: list[str]) -> dict[Key, dict[int, dict[str, Any]]]:
-    """Entries by trial and step. What was done again after a resume stands there again: the last counts.
+def _times(run: Run, known: Mapping[Key, int], notes: list[str]) -> dict[Key, dict[int, dict[str, Any]]]:
+    """Entries by trial and step; of steps repeated after a resume, the last entry counts.
 
-    How long something took is no result: a damaged line is noted, and does not keep anybody from the results.
+    Durations are not results, so a damaged line is noted and does not prevent a report.
     """
     found: dict[Key, dict[int, dict[str, Any]]] = {}
     try:
         for place, entry in _lines(run.times, notes):
-            key = (entry.get("trial"), entry.get("seed"))
+            key = (entry["trial"], entry["seed"])
             if key not in known:
-                notes.append(f"Line {place} of times.jsonl is of a trial that was not planned, and is left out.")
+                notes.append(f"Line {place} of times.jsonl is of a trial that was not planned, and is ignored.")
             else:
                 found.setdefault(key, {})[entry["step"]] = entry
     except DamagedRun as error:
-        notes.append(f"Times from there on are left out: {str(error).partition(' Nothing was changed.')[0]}")
+        notes.append(f"Times from there on are ignored: {str(error).partition(' Nothing was changed.')[0]}")
     return found
 
 
 def _lines(lines: Any, notes: list[str]) -> Any:
-    """The whole lines of a file with their numbers; a last one without an end is noted."""
+    """The complete lines of a file with their numbers; a truncated last line is noted."""
     size = lines.path.stat().st_size if lines.path.exists() else 0
     end = 0
     for place, (event, until) in enumerate(lines.events(), start=1):
         end = until
         yield place, event
     if end < size:
-        notes.append(f"The last line of {lines.path.name} was not written to its end and is left out.")
+        notes.append(f"The last line of {lines.path.name} is truncated and ignored.")
 
 
 def _trial(
@@ -374,7 +368,7 @@ def _tuple(values: Any) -> tuple[Any, ...] | None:
 
 
 def _remarks(recorded: Recorded) -> list[str]:
-    """What is unusual about a run, in sentences."""
+    """Remarks on incomplete, resumed and diverged trials."""
     said = []
     if not recorded.complete:
         said.append(f"The run is not complete: {recorded.ended} of {len(recorded.trials)} trials have ended.")
@@ -385,5 +379,5 @@ def _remarks(recorded: Recorded) -> list[str]:
         if trial.diverged:
             said.append(f"{trial.label}, seed {trial.seed} diverged and was stopped after step {trial.done}.")
     if len(recorded.sessions) > 1:
-        said.append(f"The run was resumed {len(recorded.sessions) - 1} times; what it computes does not depend on it.")
+        said.append(f"The run was resumed {len(recorded.sessions) - 1} times, which does not change its results.")
     return said

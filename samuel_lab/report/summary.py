@@ -1,6 +1,6 @@
-"""The numbers of a study: tables, findings in sentences, and the same for machines. No drawing.
+"""The numbers of a study: tables, findings in sentences, and JSON.
 
-How runs are put together is in `gathering`, what methods take in `costs`.
+Runs are merged in `gathering`; costs are in `costs`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from samuel_lab.report.gathering import Method, Study, notes, studies
 from samuel_lab.report.reading import Recorded, Trial
 from samuel_lab.tables import Cell, Table, number, plain
 
-TOLD = ("rounds", "unit", "shift", "windows", "transitions", "batch", "data", "model")
-"""Entries of the plan that the summary for machines repeats."""
+COPIED = ("rounds", "unit", "shift", "windows", "transitions", "batch", "data", "model")
+"""Entries of the plan that the JSON summary repeats."""
 ERRORS = 2.0
 """A difference counts as clear if it is larger than this many standard errors."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """One number about a method, over its seeds.
+    """A metric of a method, over its seeds.
 
     Attributes:
         values: one for every seed that has it.
-        wanted: how many seeds there are.
-        diverged: how many seeds can never have it, because their trial diverged before.
+        wanted: number of seeds.
+        diverged: number of seeds whose trial diverged before it could be measured.
     """
 
     values: tuple[float, ...]
@@ -41,34 +41,34 @@ class Value:
 
     @property
     def known(self) -> bool:
-        """Whether there is a mean. A method one of whose seeds diverged has none: the others would flatter it."""
+        """Whether there is a mean. There is none if a seed diverged: the mean of the others would be biased."""
         return bool(self.values) and not self.diverged
 
     @property
     def partial(self) -> bool:
-        """Whether seeds are missing that may still come."""
+        """Whether trials of some seeds have not ended."""
         return self.known and len(self.values) < self.wanted
 
     @property
     def mean(self) -> float:
-        """The mean over seeds, nan if there is none."""
+        """The mean over seeds; nan if there is none."""
         return float(np.mean(self.values)) if self.known else math.nan
 
     @property
     def deviation(self) -> float | None:
-        """The standard deviation over seeds, None for less than two."""
+        """The standard deviation over seeds; None for fewer than two."""
         return float(np.std(self.values, ddof=1)) if self.known and len(self.values) > 1 else None
 
     @property
     def hint(self) -> str:
-        """What is missing, in words."""
+        """Which seeds are missing, in words."""
         if self.diverged:
             return f"{self.diverged} of {self.wanted} seeds diverged"
         return f"{len(self.values)} of {self.wanted} seeds so far" if len(self.values) < self.wanted else ""
 
 
 def clearly_differ(one: Value, other: Value) -> bool | None:
-    """Whether two means differ by more than two standard errors of the difference; None if that is not known.
+    """Whether two means differ by more than two standard errors of the difference; None if unknown.
 
     >>> clearly_differ(Value((0.8, 0.9), 2), Value((0.2, 0.3), 2)), clearly_differ(Value((0.8,), 1), Value((0.2,), 1))
     (True, None)
@@ -81,14 +81,14 @@ def clearly_differ(one: Value, other: Value) -> bool | None:
 
 @dataclass(frozen=True)
 class Column:
-    """One of the numbers that methods are compared by.
+    """A metric by which methods are compared.
 
     Attributes:
-        key: its name for machines.
-        head: its name for readers.
+        key: its name in JSON.
+        head: its name in tables.
         short: the same for a narrow terminal.
         said: the same in a sentence.
-        percent: whether it is shown in percent.
+        percent: whether it is displayed in percent.
         lower: whether lower is better.
     """
 
@@ -100,7 +100,7 @@ class Column:
     lower: bool = False
 
     def text(self, value: float) -> str:
-        """A value as tables show it."""
+        """A value as displayed in tables."""
         if not math.isfinite(value):
             return "–"
         return f"{100 * value:.2f}" if self.percent else number(value)
@@ -117,7 +117,7 @@ class Column:
         return f"{self.text(value.mean)} ± {spread}"
 
     def best(self, values: Iterable[Value]) -> str | None:
-        """The best mean as it is shown; what reads the same is equally good."""
+        """The best mean as displayed; means that read the same are equally good."""
         means = [value.mean for value in values if value.known]
         return self.text(min(means) if self.lower else max(means)) if means else None
 
@@ -128,11 +128,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Results:
-    """What methods are compared by, and what each reached: one list of values a row, in the order of the columns."""
+    """The metrics of a study, and the values of every method in the order of the columns."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, str, tuple[Value, ...]], ...]
-    """The name for machines, the label, the values."""
+    """Name, label and values of each method."""
 
     def of(self, name: str) -> tuple[Value, ...]:
         """The values of a method."""
@@ -140,9 +140,9 @@ class Results:
 
 
 def window_mean(steps: np.ndarray, accuracy: np.ndarray, shift: int, window: int) -> float | None:
-    """The mean accuracy over steps `shift + 1` to `shift + window`, None if it is not known to the end.
+    """The mean accuracy over steps `shift + 1` to `shift + window`; None if not known to the end.
 
-    A measure stands for the steps since the one before, so measures need not be equally far apart.
+    A measurement stands for the steps since the previous one, so measurements need not be equidistant.
 
     >>> window_mean(np.array([10, 11, 14]), np.array([0.9, 0.1, 0.5]), shift=10, window=4)
     0.4
@@ -156,7 +156,7 @@ def window_mean(steps: np.ndarray, accuracy: np.ndarray, shift: int, window: int
 
 
 def results(study: Study) -> Results:
-    """The numbers that the study is about, for every method."""
+    """The metrics of every method."""
     columns = shift_columns(study) if study.shift is not None else LAST
     rows = []
     for method in study.methods:
@@ -195,7 +195,7 @@ LAST = (
     Column("best_accuracy", "best accuracy", "best accuracy", "best accuracy of the run"),
     Column("last_test_loss", "last test loss", "last test loss", "test loss at the end", percent=False, lower=True),
 )
-"""What methods are compared by where nothing shifts."""
+"""The metrics of studies without a shift."""
 
 
 def results_table(study: Study) -> Table:
@@ -203,7 +203,7 @@ def results_table(study: Study) -> Table:
     found = results(study)
     best = [column.best([values[place] for _, _, values in found.rows]) for place, column in enumerate(found.columns)]
     ranked = ranks(study)
-    # Percentages need saying once, not in every cell.
+    # The unit is in the header, not in every cell.
     heads = ["method", *(f"{c.head}, %" if c.percent else c.head for c in found.columns)]
     short = ["", *(f"{c.short} %" if c.percent else c.short for c in found.columns)]
     if ranked:
@@ -227,7 +227,7 @@ def results_table(study: Study) -> Table:
 
 
 def ranks(study: Study) -> dict[str, tuple[int | None, int | None]]:
-    """Where each method would stand among the schedules of the search, by last and by best accuracy."""
+    """The rank of each method among the schedules of the search, by last and by best accuracy."""
     search = study.search
     if search is None or not all(trial.ended for trial in search.trials):
         return {}
@@ -255,7 +255,7 @@ def best_schedule(search: Method) -> tuple[float, ...]:
 
 
 def in_order_of_merit(study: Study, methods: Iterable[Method]) -> list[Method]:
-    """Methods by the first number that the study compares by, the best first; those that do not have it come last."""
+    """Methods sorted by the first metric of the study, the best first; those without it are last."""
     found = results(study)
     column = found.columns[0]
 
@@ -296,12 +296,12 @@ def spread(study: Study) -> tuple[float, float] | None:
 
 
 def findings(recordeds: Sequence[Recorded]) -> list[str]:
-    """What one sees in the numbers, in sentences made from them: also where SAMUEL is not the best."""
+    """Findings of all studies, in sentences made from the numbers."""
     return [sentence for study in studies(recordeds) for sentence in study_findings(study)]
 
 
 def study_findings(study: Study) -> list[str]:
-    """What one sees in the numbers of one study."""
+    """Findings of one study, in sentences made from the numbers: also where SAMUEL is not the best."""
     low_high = spread(study)
     if low_high is not None:
         low, high = low_high
@@ -314,16 +314,16 @@ def study_findings(study: Study) -> list[str]:
         return cost_findings(study)
     said, found = [], results(study)
     ours = [method for method in study.methods if method.group == "samuel"]
-    rivals = [row for row in found.rows if not row[0].endswith((":median", ":worst"))]  # who tunes takes the best
+    rivals = [row for row in found.rows if not row[0].endswith((":median", ":worst"))]  # a search reports its best
     for place, column in enumerate(found.columns):
         said += _about(column, [(key, label, values[place]) for key, label, values in rivals], ours)
     return [*said, *_about_search(study), *cost_findings(study)]
 
 
 def as_json(recordeds: Sequence[Recorded]) -> dict[str, Any]:
-    """The summary for machines: every table's numbers, for each study.
+    """The numbers of every table as JSON-serialisable dictionaries, for each study.
 
-    It is made to be given away: of where data and cache lie on this machine, it has the last names only.
+    Made for publication: of the paths of data and cache it has the last names only.
     """
     return {"format": 1, "studies": [_study_json(study) for study in studies(recordeds)]}
 
@@ -339,7 +339,7 @@ def ordinal(place: int) -> str:
 
 
 def _measure(column: Column, trial: Trial, study: Study) -> float | None:
-    """The number of a column for a trial, None if it is not known (yet)."""
+    """The metric of a column for a trial; None if not known (yet)."""
     accuracy, steps = trial.accuracy, trial.steps
     if not trial.started:
         return None
@@ -356,7 +356,7 @@ def _measure(column: Column, trial: Trial, study: Study) -> float | None:
     if column.key == "best_accuracy":
         return _highest(accuracy)
     last = (accuracy if column.key == "last_accuracy" else trial.test_loss)[-1]
-    # A network without a finite number in it still names a class, always the same one.
+    # A diverged network still predicts a class, always the same one.
     return float(last) if math.isfinite(last) and not trial.diverged else None
 
 
@@ -390,7 +390,7 @@ def _search_rows(method: Method, columns: Sequence[Column]) -> list[tuple[str, s
 
 
 def _of_schedules(column: Column, trial: Trial) -> tuple[float | None, float | None, float | None]:
-    """Best, median and worst; a schedule without a finite number is worse than all, and shown as none."""
+    """Best, median and worst; a schedule without a finite value is worse than all others, and becomes None."""
     if not trial.ended or not trial.started or column not in LAST:
         return None, None, None
     worst = math.inf if column.lower else -math.inf
@@ -411,7 +411,7 @@ def _rank(value: Value, schedules: np.ndarray) -> int | None:
 
 
 def _about(column: Column, rows: list[tuple[str, str, Value]], ours: Sequence[Method]) -> list[str]:
-    """Who is best in a column, and where every form of SAMUEL stands."""
+    """The best of a column, and the rank of every variant of SAMUEL."""
     known = [(key, label, value) for key, label, value in rows if value.known]
     if len(known) < 2:
         return []
@@ -424,24 +424,34 @@ def _about(column: Column, rows: list[tuple[str, str, Value]], ours: Sequence[Me
     said = [f"{head[0].upper()}{head[1:]}: {_listed([row[1] for row in first])} is best with {top}{unit}"]
     if len(first) > 1:
         said[0] = said[0].replace(" is best with", " are best with")
-    names = {method.trial for method in ours}
+    names = [method.trial for method in ours]
     if len(first) == 1 and first[0][0] in names:
         rival = next((row for row in known if row[0] not in names), None)
         if rival is not None:
             said[0] += f"; next among the others is {rival[1]} {_apart(column, first[0][2], rival[2])}"
     said[0] += "."
-    for key, label, value in known:
-        if key in names and (key, label, value) not in first:
-            place = 1 + sum(column.better(other.mean, value.mean) for _, _, other in known)
-            said.append(
-                f"{label} is {ordinal(place)} of {len(known)} with {column.text(value.mean)}{unit}, "
-                f"{_apart(column, known[0][2], value)}."
-            )
+    order = {method.trial: place for place, method in enumerate(ours)}
+    behind = [
+        (order[key], label, value) for key, label, value in known if key in order and (key, label, value) not in first
+    ]
+    for place, (_, label, value) in enumerate(sorted(behind, key=lambda row: row[0])):
+        rank = ordinal(rank_among(column, value, [other for _, _, other in known]))
+        shown = f"{column.text(value.mean)}{unit}"
+        if place == 0:
+            said.append(f"{label} is {rank} of {len(known)} with {shown}, {_apart(column, known[0][2], value)}.")
+        else:
+            said.append(f"{label}: {rank} with {shown}.")
     return [" ".join(said)]
 
 
+def rank_among(column: Column, value: Value, others: Iterable[Value]) -> int:
+    """The place of a mean in a column; means that read the same share a place."""
+    text = column.text(value.mean)
+    return 1 + sum(column.better(one.mean, value.mean) and column.text(one.mean) != text for one in others)
+
+
 def _apart(column: Column, best: Value, value: Value) -> str:
-    if column.percent:  # of the numbers as they are shown, so that a reader who subtracts gets the same
+    if column.percent:  # of the displayed numbers, so that readers can subtract them
         far = f"{abs(round(100 * best.mean, 2) - round(100 * value.mean, 2)):.2f} points"
     else:
         far = number(abs(best.mean - value.mean))
@@ -477,7 +487,7 @@ def _run_json(run: Recorded) -> dict[str, Any]:
         path = options.get(key)
         if path and Path(path).is_absolute():
             options[key] = Path(path).name
-            if command:  # as a word of its own: a cache in /c is not to change adam/cosine
+            if command:  # whole words only: a cache in /c must not change adam/cosine
                 command = re.sub(rf"(?<![^\s'\"=]){re.escape(path)}(?![^\s'\"])", Path(path).name, command)
     return {
         "name": run.name,
@@ -495,10 +505,10 @@ def _study_json(study: Study) -> dict[str, Any]:
     if source := (plan.get("data") or {}).get("source"):
         plan["data"] = {**plan["data"], "source": Path(source).name}
     abouts = {method.trial: method.about for method in study.methods}
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "study": study.name,
         "title": study.title,
-        **{key: plan.get(key) for key in TOLD},
+        **{key: plan.get(key) for key in COPIED},
         "complete": study.complete,
         "runs": [_run_json(run) for run in study.runs],
         "columns": [{"key": c.key, "head": c.head, "better": "lower" if c.lower else "higher"} for c in found.columns],
@@ -513,15 +523,15 @@ def _study_json(study: Study) -> dict[str, Any]:
     search = study.search
     if search is not None and ranked:
         last, best = schedule_accuracies(search)
-        told["search"] = {
+        entry["search"] = {
             "schedules": [list(rates) for rates in search.first.schedules or ()],
             "last_accuracy": [plain(value) for value in last],
             "best_accuracy": [plain(value) for value in best],
         }
     low_high = spread(study)
     if low_high is not None:
-        told["spread"] = {"lowest": plain(low_high[0]), "highest": plain(low_high[1])}
-    return told
+        entry["spread"] = {"lowest": plain(low_high[0]), "highest": plain(low_high[1])}
+    return entry
 
 
 def _row_json(

@@ -1,4 +1,4 @@
-"""A sweep of learning rates beside SAMUEL: the results by rate, and those of runs without a rate."""
+"""Sweeps of learning rates, compared with runs of SAMUEL, which has no rate."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from samuel_lab.report.summary import LAST, Column, Value, results, shift_column
 
 RATE = re.compile(r"([^@]+)@([\d.e+-]+)")
 LEAST = 3
-"""Rates that make a sweep."""
+"""Minimum number of rates of a sweep."""
 
 
 class Sweep(NamedTuple):
-    """The methods of a study that differ in nothing but their learning rate."""
+    """Methods of a study that differ in their learning rate only."""
 
     label: str
     rates: tuple[float, ...]
@@ -45,7 +45,7 @@ def sweeps(study: Study) -> list[Sweep]:
 
 
 def columns(study: Study) -> tuple[Column, ...]:
-    """The columns by which a sweep is judged."""
+    """The metrics by which sweeps are compared."""
     if study.shift is None:
         return (LAST[0], LAST[2])
     *windows, before, _ = shift_columns(study)
@@ -53,7 +53,7 @@ def columns(study: Study) -> tuple[Column, ...]:
 
 
 def sweep_findings(study: Study) -> list[str]:
-    """Which rate of a sweep is best, what the usual one gives, and where SAMUEL is without one."""
+    """The best and the worst rate of every sweep, and the result of SAMUEL, in sentences."""
     found = results(study)
     kept = {column.key for column in columns(study)}
     said = []
@@ -67,7 +67,7 @@ def sweep_findings(study: Study) -> list[str]:
 
 
 def compared(column: Column, sweep: Sweep, values: Mapping[str, Value], ours: list[Method]) -> str:
-    """A sweep and the runs without a rate in one column, in sentences; empty where nothing is known."""
+    """A sweep and runs without a rate, compared in one metric; empty without results."""
     known = [(rate, values[key]) for rate, key in zip(sweep.rates, sweep.methods, strict=True) if values[key].known]
     if not known:
         return ""

@@ -1,18 +1,18 @@
-"""The curve of a sweep of learning rates, and SAMUEL as points without a rate."""
+"""Figures of sweeps of learning rates: a curve, and SAMUEL as points without a rate."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from samuel_lab.drawing import Drawing, blank, line, log_axis
 from samuel_lab.report.gathering import DROP_INS, Study
-from samuel_lab.report.summary import Results, results
+from samuel_lab.report.summary import Results, Value, results
 from samuel_lab.report.sweep import Sweep, columns, compared, sweeps
 
 
 def sweep_drawings(study: Study, style: Mapping[str, Mapping[str, Any]], name: str) -> list[Drawing]:
-    """For the columns that tell most, a curve of every sweep, and SAMUEL as points that have no rate."""
+    """For two metrics, a curve of every sweep, and SAMUEL as points without a rate."""
     swept = sweeps(study)
     if not swept:
         return []
@@ -34,23 +34,28 @@ def _drawing(
     values = {key: row[place] for key, _, row in found.rows}
     ours = [method for method in study.methods if method.trial in DROP_INS and values[method.trial].known]
     rates = sorted({rate for sweep in swept for rate in sweep.rates})
-    nowhere = rates[0] ** 2 / rates[1]  # one place to the left of the curve
+    nowhere = rates[0] ** 2 / rates[1]  # to the left of the curve
     figure = blank("learning rate", column.head)
     for sweep in swept:
         kept = [(rate, values[key]) for rate, key in zip(sweep.rates, sweep.methods, strict=True) if values[key].known]
-        looks = dict(style[sweep.methods[0]]) | {"dash": "solid"}
-        spread = {"type": "data", "array": [value.deviation or 0.0 for _, value in kept], "width": 3}
-        line(figure, [rate for rate, _ in kept], [value.mean for _, value in kept], sweep.label, looks,
-             markers=True, error_y=spread)  # fmt: skip
-    for number, method in enumerate(ours):
-        value, looks = values[method.trial], style[method.trial]
+        line(
+            figure,
+            [rate for rate, _ in kept],
+            [value.mean for _, value in kept],
+            sweep.label,
+            {**style[sweep.methods[0]], "dash": "solid"},
+            markers=True,
+            error_y=_deviations([value for _, value in kept]),
+            meta={"line": sweep.methods[0], "family": ""},
+        )
+    for number, method in reversed(list(enumerate(ours))):  # the first on top
+        value, looks, meta = values[method.trial], style[method.trial], {"line": method.trial, "family": ""}
         at = nowhere * (rates[1] / rates[0]) ** (0.25 * (number - (len(ours) - 1) / 2))
-        line(figure, [at], [value.mean], method.label, {}, mode="markers", legendgroup=method.trial,
-             marker={"size": 10, "color": looks["color"], "symbol": number % 5},
-             error_y={"type": "data", "array": [value.deviation or 0.0], "width": 3})  # fmt: skip
-        thin = {"width": 1, "dash": "dot", "color": looks["color"]}
-        line(figure, [at, rates[-1]], [value.mean] * 2, method.label, thin,
-             legendgroup=method.trial, showlegend=False, hoverinfo="skip", hovertemplate=None)  # fmt: skip
+        level = {**looks, "width": 1, "dash": "dot"}
+        line(figure, [at, rates[-1]], [value.mean] * 2, method.label, level, meta=meta, showlegend=False)
+        marker = {"size": 10, "color": looks["color"], "symbol": number % 5}
+        more = {"mode": "markers", "marker": marker, "error_y": _deviations([value]), "meta": meta}
+        line(figure, [at], [value.mean], method.label, dict(looks), **more)
     log_axis(figure, "x", ticks=rates)
     figure.update_xaxes(tickvals=[nowhere, *rates], ticktext=["none", *(f"{rate:g}" for rate in rates)])
     figure.update_layout(hovermode="closest")
@@ -64,7 +69,12 @@ def _drawing(
         f"A sweep of rates: {column.head}",
         figure,
         f"Line chart of the {column.said} by learning rate, on a logarithmic scale. {said}",
-        f"{column.said.capitalize()}: the curve has one run for each rate, SAMUEL's points none. Means over seeds with "
-        "one standard deviation.",
+        f"{column.said.capitalize()}: the curve has a run for each rate; SAMUEL's points have no rate. Means over "
+        "seeds, with bars of one standard deviation.",
         half=True,
     )
+
+
+def _deviations(values: Sequence[Value]) -> dict[str, Any]:
+    """Error bars of one standard deviation."""
+    return {"type": "data", "array": [value.deviation or 0.0 for value in values], "width": 3}

@@ -14,7 +14,7 @@ NOTE = (
 
 
 def beside_the_papers(study: Study) -> Table | None:
-    """The rows of the paper's Table 2 that a run of the shift has, each with ours below; None where there are none."""
+    """The rows of the paper's Table 2 for the methods of a run, each with ours below; None if there are none."""
     if study.name != "shift":
         return None
     found = results(study)

@@ -1,4 +1,4 @@
-"""Results in a terminal: the tables of a run, and runs side by side."""
+"""Results in the terminal: tables of runs, and comparisons."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from samuel_lab.report.summary import (
     Value,
     clearly_differ,
     ordinal,
+    rank_among,
     results,
     results_table,
     stability_table,
@@ -30,7 +31,7 @@ from samuel_lab.report.sweep import sweep_findings
 
 
 def show(console: Console, recordeds: Sequence[Recorded]) -> None:
-    """Print the tables of every study of some runs, and what a reader should know about the runs."""
+    """Print the tables, findings and notes of every study of some runs."""
     for study in studies(recordeds):
         for table in study_tables(study):
             console.print(table)
@@ -42,7 +43,7 @@ def show(console: Console, recordeds: Sequence[Recorded]) -> None:
 
 
 def study_tables(study: Study) -> list[Table]:
-    """The tables of a study, of one run or of several put together."""
+    """The tables of a study."""
     seeds = max((len(method.trials) for method in study.methods), default=1)
     over = f": mean ± deviation over {seeds} seeds" if seeds > 1 else ""
     so_far = "" if study.complete else " (not finished)"
@@ -58,26 +59,25 @@ def study_tables(study: Study) -> list[Table]:
 
 
 def standing(study: Study) -> list[str]:
-    """The place of the drop-in in every column, in a sentence: also where it gains nothing."""
+    """The rank of the drop-in in every metric, in a sentence."""
     found = results(study)
     first = next((method for method in study.methods if method.trial in DROP_INS), None)
     if first is None or len(found.rows) < 2 or projected(study):
         return []
     places = []
     for place, column in enumerate(found.columns):
-        known = [values[place].mean for _, _, values in found.rows if values[place].known]
+        known = [values[place] for _, _, values in found.rows if values[place].known]
         own = found.of(first.trial)[place]
         if own.known:
-            ahead = sum(column.better(value, own.mean) for value in known)
-            places.append(f"{ordinal(1 + ahead)} of {len(known)} in {column.said}")
+            places.append(f"{ordinal(rank_among(column, own, known))} of {len(known)} in {column.said}")
     return [f"{first.label}: {', '.join(places)}."] if places else []
 
 
 def shown(table: plain_tables.Table, title: str) -> Table:
-    """A table as rich draws it, the best of each column bold."""
+    """A table for rich, the best of each column in bold."""
     drawn = _empty(title)
     name, *heads = table.short or table.heads
-    # Where it is narrow, names break, and numbers do not.
+    # In a narrow terminal names break, numbers do not.
     texts = [[cell.text.replace(" ± ", "±") for cell in cells] for _, cells in table.rows]
     drawn.add_column(name, overflow="fold")
     for place, head in enumerate(heads):
@@ -90,9 +90,9 @@ def shown(table: plain_tables.Table, title: str) -> Table:
 
 
 def compare(recordeds: Sequence[Recorded]) -> RenderableType:
-    """Runs side by side: where their settings differ, then every number with its difference from the first run.
+    """Compare runs: the settings that differ, then every number with its difference from the first run.
 
-    A difference is called clear if it is larger than two standard errors of the difference, which takes two seeds.
+    A difference is called clear if it is larger than two standard errors, which need two seeds.
 
     Raises:
         ValueError: if there are not at least two runs.
@@ -128,7 +128,7 @@ def _settings(recordeds: Sequence[Recorded], names: Sequence[str]) -> Renderable
 
 
 def _described(recorded: Recorded) -> dict[str, Any]:
-    """All that may make a difference, by name."""
+    """All settings, facts and versions, by name."""
     plan, session = recorded.plan, (recorded.sessions or ({},))[-1]
     model, data = plan.get("model") or {}, plan.get("data") or {}
     return {
@@ -166,7 +166,7 @@ def _numbers(recordeds: Sequence[Recorded], names: Sequence[str]) -> list[Render
             drawn.add_row(name, f"{column.short}{unit}", *cells, end_section=place == len(columns) - 1)
     said = [f"Differences are from {names[0]}. Clear: larger than two standard errors of the difference."]
     if any(not recorded.complete for recorded in recordeds):
-        said.append("* Not all seeds have come so far.")
+        said.append("* Some seeds are not complete.")
     for place, name in enumerate(names):
         alone = [labels[key] for key, there in where.items() if sum(there) == 1 and there[place]]
         if alone:
@@ -218,5 +218,5 @@ def _empty(title: str) -> Table:
         title_style="bold",
         box=SIMPLE_HEAD,
         pad_edge=False,
-        padding=(0, 1, 0, 0),  # five means with their deviations fit 100 columns
+        padding=(0, 1, 0, 0),  # five means with deviations fit into 100 columns
     )

@@ -1,4 +1,4 @@
-"""A run while it goes on, in a terminal: how far it is, the learning rate in use, weights as bars, last accuracies."""
+"""Live view of a run in the terminal: progress, learning rate in use, weights as bars, last accuracies."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from samuel_lab.runs import Run
 from samuel_lab.tables import number
 
 BAR = 40
-"""Columns of a progress bar."""
+"""Width of a progress bar."""
 SHARE = 16
-"""Columns of a bar that shows a weight."""
+"""Width of the bar of a weight."""
 PATIENCE = 4.0
-"""Reading a long run takes a while: wait at least so many times as long before reading it again."""
+"""Minimum wait between two reads, in multiples of the duration of a read."""
 
 
 def watch(
@@ -37,20 +37,20 @@ def watch(
     interval: float = 0.5,
     wait: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Show a run while it goes on, until it is complete or Ctrl-C is pressed.
+    """Display a run until it is complete or Ctrl-C is pressed.
 
     Args:
-        folder: what `samuel run` made.
-        console: where to show it.
-        once: show it as it is now, and return.
-        interval: seconds between two looks.
-        wait: waits so many seconds.
+        folder: the folder of the run.
+        console: the terminal.
+        once: display the current state and return.
+        interval: seconds between updates.
+        wait: called with the seconds to wait.
 
     Returns:
         Whether the run is complete.
 
     Raises:
-        RunError: if the folder is not that of a run.
+        RunError: if it is not the folder of a run.
         DamagedRun: if one of its files is damaged.
     """
     folder = Path(folder)
@@ -69,12 +69,12 @@ def watch(
                     break
                 wait(max(interval, PATIENCE * (time.monotonic() - began)))
     except KeyboardInterrupt:
-        pass  # whoever watches may leave at any time
+        pass
     return complete
 
 
 def look(folder: Path) -> tuple[RenderableType, bool]:
-    """What there is to see of a run now, and whether it is complete."""
+    """The view of the current state of a run, and whether it is complete."""
     working = worker(folder)
     if working is not None and not (folder / "plan.json").exists():
         return Text(f"{Run.open(folder).config['study']}: preparing (process {working})"), False
@@ -83,11 +83,11 @@ def look(folder: Path) -> tuple[RenderableType, bool]:
 
 
 def view(recorded: Recorded, working: int | None) -> RenderableType:
-    """A run as it is now.
+    """The view of a run.
 
     Args:
-        recorded: what its folder tells.
-        working: the number of the process that works on it, None if there is none.
+        recorded: the run.
+        working: ID of the process that is training it; None if there is none.
     """
     parts: list[RenderableType] = [_head(recorded, working), _progress(recorded)]
     current = next((trial for trial in recorded.trials if not trial.ended), None)
@@ -105,7 +105,7 @@ def _head(recorded: Recorded, working: int | None) -> Text:
     elif working is not None:
         state, style = f"running (process {working})", "green"
     else:
-        state = f"nobody works on it: go on with `samuel resume {recorded.folder}`"
+        state = f"not running: continue with `samuel resume {recorded.folder}`"
         style = "yellow"
     return Text.assemble((f"{recorded.plan.get('title') or recorded.study}", "bold"), "  ", (state, style))
 
@@ -115,7 +115,7 @@ def _progress(recorded: Recorded) -> Table:
     done = sum(trial.planned if trial.ended else trial.done for trial in recorded.trials)
     said = f"{recorded.ended} of {len(recorded.trials)} trials, {done} of {total} steps"
     left = time_left(recorded)
-    if left is not None and not recorded.complete:
+    if left is not None and left >= 1:
         said += f", about {duration(left)} left"
     return _bar("all", done, total, said)
 
@@ -182,7 +182,7 @@ def _accuracies(methods: tuple[Method, ...]) -> Table:
 
 
 def pace_of(trial: Trial) -> float | None:
-    """Seconds a step of late, with testing and without compiling; None if it is not known."""
+    """Seconds per step in the latest sections, with testing, without compilation; None if unknown."""
     times = trial.times
     used = ~times.compiled & (times.steps > 0)
     if not np.any(used):
@@ -192,7 +192,7 @@ def pace_of(trial: Trial) -> float | None:
 
 
 def time_left(recorded: Recorded) -> float | None:
-    """About how many seconds a run still takes, from the pace of each method so far; None if nothing is known."""
+    """Estimated seconds left, from the pace of each method so far; None if unknown."""
     paces: dict[str, float] = {}
     for trial in recorded.trials:
         pace = pace_of(trial)

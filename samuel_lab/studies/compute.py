@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from samuel_lab.data import Tell as TellData
+from samuel_lab.data import Progress as DataProgress
 from samuel_lab.studies.settings import option
 from samuel_lab.studies.within import WithinAnother
 from samuel_lab.trial.experiment import Experiment
@@ -30,8 +30,8 @@ class Compute(WithinAnother):
         """One schedule, and the variants of SAMUEL."""
         return (f"{self.inner.base}/constant", "samuel-full", "samuel-linear", "samuel")
 
-    def experiment(self, tell: TellData) -> Experiment:
-        found = self.inner.experiment(tell)
+    def experiment(self, progress: DataProgress) -> Experiment:
+        found = self.inner.experiment(progress)
         # Long enough to measure, with the restarts of the protocol in proportion.
         transitions = tuple(sorted({max(1, round(self.steps * at / found.steps)) for at in found.transitions}))
         about = (

@@ -14,7 +14,7 @@ import numpy as np
 from flax import linen as nn
 
 from samuel_lab.data import Dataset, Split
-from samuel_lab.data import Tell as TellData
+from samuel_lab.data import Progress as DataProgress
 from samuel_lab.data.batches import Exam, normalised
 from samuel_lab.data.cifar10 import cifar10
 from samuel_lab.data.digits import digits
@@ -165,7 +165,7 @@ class InMemory(Offline):
 
     augment: ClassVar[Literal["crop-flip"] | None] = None
 
-    def dataset(self, tell: TellData) -> Dataset:
+    def dataset(self, progress: DataProgress) -> Dataset:
         """The data."""
         raise NotImplementedError
 
@@ -173,8 +173,8 @@ class InMemory(Offline):
         """The network."""
         raise NotImplementedError
 
-    def experiment(self, tell: TellData) -> Experiment:
-        dataset = self.dataset(tell)
+    def experiment(self, progress: DataProgress) -> Experiment:
+        dataset = self.dataset(progress)
         train, test = dataset.train, dataset.test
         if self.examples:
             train, test = train.first(self.examples), test.first(self.examples)
@@ -205,9 +205,9 @@ class Cifar10(InMemory):
 
     width: int = option(64, "Width of the network's first layer.", least=1)
 
-    def dataset(self, tell: TellData) -> Dataset:
+    def dataset(self, progress: DataProgress) -> Dataset:
         assert self.data is not None, "validated by `check`"
-        return cifar10(self.data, cache=self.cache, tell=tell)
+        return cifar10(self.data, cache=self.cache, progress=progress)
 
     def network(self, dataset: Dataset) -> nn.Module:
         return ResNet18(classes=len(dataset.classes), width=self.width, dtype=self.dtype)
@@ -232,9 +232,9 @@ class Sst2(InMemory):
     hidden: int = option(256, "Numbers of the LSTM's memory, in each direction.", least=1)
     length: int = option(64, "Longer phrases are cut to so many words.", least=1)
 
-    def dataset(self, tell: TellData) -> Dataset:
+    def dataset(self, progress: DataProgress) -> Dataset:
         assert self.data is not None, "validated by `check`"
-        return sst2(self.data, cache=self.cache, length=self.length, tell=tell)
+        return sst2(self.data, cache=self.cache, length=self.length, progress=progress)
 
     def network(self, dataset: Dataset) -> nn.Module:
         return BiLSTM(
@@ -265,8 +265,8 @@ class DigitsOffline(InMemory):
         Offline, "methods", ("search", "samuel-full", "samuel-linear", "samuel", "adam/warmup-cosine", "peers")
     )
 
-    def dataset(self, tell: TellData) -> Dataset:
-        return digits(tell=tell)
+    def dataset(self, progress: DataProgress) -> Dataset:
+        return digits(progress=progress)
 
     def network(self, dataset: Dataset) -> nn.Module:
         return ConvNet(classes=len(dataset.classes), width=self.width, dtype=self.dtype)
@@ -345,13 +345,13 @@ class ImageNet(Offline):
     size: int = option(224, "Side of the crops, in pixels.", least=8, most=1024)
     workers: int | None = option(None, "Number of decoding processes.", least=1, most=1024, shown="one per core")
 
-    def experiment(self, tell: TellData) -> Experiment:
+    def experiment(self, progress: DataProgress) -> Experiment:
         assert self.data is not None, "validated by `check`"
-        folder = image_folder(self.data, cache=self.cache, tell=tell)
+        folder = image_folder(self.data, cache=self.cache, progress=progress)
         train, val = folder.train, folder.val
         if self.examples:
             train, val = train.first(self.examples), val.first(self.examples)
-        crops, seen = centre_crops(val, folder.classes, self.size, cache=self.cache, tell=tell)
+        crops, seen = centre_crops(val, folder.classes, self.size, cache=self.cache, progress=progress)
         task = Task(
             ResNet50(classes=len(folder.classes), width=self.width, dtype=self.dtype),
             np.zeros((1, self.size, self.size, 3), np.float32),

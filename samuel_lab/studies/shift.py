@@ -10,7 +10,7 @@ import numpy as np
 from flax import linen as nn
 
 from samuel_lab.data import Dataset
-from samuel_lab.data import Tell as TellData
+from samuel_lab.data import Progress as DataProgress
 from samuel_lab.data.batches import Exam
 from samuel_lab.data.cifar10 import cifar10
 from samuel_lab.data.digits import digits
@@ -119,18 +119,18 @@ class Shift(Study):
         # Rounded up: not more block lengths than in the full protocol.
         return rounds, shift, max(1, -(-rounds * self.shortest // self.rounds))
 
-    def dataset(self, tell: TellData) -> Dataset:
+    def dataset(self, progress: DataProgress) -> Dataset:
         """The data."""
         assert self.data is not None, "validated by `check`"
-        return cifar10(self.data, cache=self.cache, tell=tell)
+        return cifar10(self.data, cache=self.cache, progress=progress)
 
     def network(self) -> nn.Module:
         """The network."""
         small = self.stem == "3x3"
         return ResNet18(classes=len(self.first), width=self.width, small_images=small, dtype=self.dtype)
 
-    def experiment(self, tell: TellData) -> Experiment:
-        dataset = self.dataset(tell)
+    def experiment(self, progress: DataProgress) -> Experiment:
+        dataset = self.dataset(progress)
         for name in (*self.first, *self.then):
             if name not in dataset.classes:
                 raise BadSetting("first", f"unknown class {name!r}; choose from {', '.join(dataset.classes)}")
@@ -231,8 +231,8 @@ class Digits(Shift):
     def baselines(self) -> Mapping[tuple[str, str], float]:
         return DIGITS_RATES
 
-    def dataset(self, tell: TellData) -> Dataset:
-        return digits(tell=tell)
+    def dataset(self, progress: DataProgress) -> Dataset:
+        return digits(progress=progress)
 
     def network(self) -> nn.Module:
         return ConvNet(classes=len(self.first), width=self.width, dtype=self.dtype)

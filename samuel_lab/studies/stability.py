@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from samuel_lab.data import Tell as TellData
+from samuel_lab.data import Progress as DataProgress
 from samuel_lab.studies.settings import BadSetting, option
 from samuel_lab.studies.within import WithinAnother
 from samuel_lab.trial.experiment import Experiment
@@ -52,8 +52,8 @@ class Stability(WithinAnother):
         """The names of the trials."""
         return tuple(f"alphas={decays} etas={sizes}" for decays in self.decays for sizes in self.step_sizes)
 
-    def experiment(self, tell: TellData) -> Experiment:
-        return self.inner.experiment(tell)
+    def experiment(self, progress: DataProgress) -> Experiment:
+        return self.inner.experiment(progress)
 
     def method(self, name: str, experiment: Experiment) -> Trainer:
         decays, sizes = (int(part.partition("=")[2]) for part in name.split())

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from samuel_lab.data import Dataset, Split
-from samuel_lab.data import Tell as TellData
+from samuel_lab.data import Progress as DataProgress
 from samuel_lab.data.batches import Resident, statistics
 from samuel_lab.models import Task
 from samuel_lab.studies.settings import BadSetting, Settings, option
@@ -118,7 +118,7 @@ class Study(Settings):
         raise BadSetting("methods", f"method {name!r} needs an offline study: this one has no transitions")
 
     @abstractmethod
-    def experiment(self, tell: TellData) -> Experiment:
+    def experiment(self, progress: DataProgress) -> Experiment:
         """Open the data and scale the protocol; without trials."""
 
     @property
@@ -143,16 +143,16 @@ class Study(Settings):
         """The precision of the network."""
         return jnp.bfloat16 if self.precision == "bfloat16" else jnp.float32
 
-    def prepare(self, tell: TellData = lambda what, done, total: None) -> Experiment:
+    def prepare(self, progress: DataProgress = lambda what, done, total: None) -> Experiment:
         """Open the data, and make the plan and its trials.
 
         Args:
-            tell: called with the progress of reading.
+            progress: called with the progress of reading.
 
         Raises:
             BadSetting, ValueError, OSError: if the data do not fit the study.
         """
-        experiment = self.experiment(tell)
+        experiment = self.experiment(progress)
         methods = [self.method(name, experiment) for name in self.method_names()]
         # Seed by seed: an interrupted run then has all methods with fewer seeds.
         trials = tuple(

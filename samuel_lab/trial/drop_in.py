@@ -21,14 +21,15 @@ from samuel.jax import paper as paper_algorithm
 Tree = Any
 
 
-def drop_in(base: str, steps: int | None) -> dict[str, Any]:
+def drop_in(base: str, steps: int | None, average: bool) -> dict[str, Any]:
     """SAMUEL at its defaults, as arguments of `Single`.
 
     Over Muon there are two searches; rate and weights of a run are those of the search for matrices.
 
     Args:
         base: the base optimizer, by name.
-        steps: the number of steps; None if unknown, which evaluates at the average.
+        steps: the number of steps; None if unknown.
+        average: whether to evaluate at the average of the parameters.
     """
 
     def facts(state: Any) -> dict[str, Any]:
@@ -36,9 +37,9 @@ def drop_in(base: str, steps: int | None) -> dict[str, Any]:
         return {"rate": rates[0], "weights": weights[:1], "shifts": sj.shifts(state)}
 
     return {
-        "optimizer": sj.samuel(base, steps=steps),
+        "optimizer": sj.samuel(base, steps=steps, average=average),
         "evaluate": sj.averaged,
-        "pace": sj.pace if steps is None else None,
+        "pace": sj.pace if average else None,
         "facts": facts,
         "levels": (None,),
         "rates": search_for(base).learning_rates,

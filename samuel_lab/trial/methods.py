@@ -3,6 +3,7 @@
 samuel                 SAMUEL at its defaults, given the number of steps
 samuel-untold          the same without the number of steps
 samuel-adam            SAMUEL over Adam, given the number of steps
+samuel+average         samuel, evaluated at its average of the parameters
 samuel-linear          the paper's algorithm (1 online, 2 offline) with one gradient a step
 samuel-full            the paper's algorithm as its experiments ran it: a network for each expert
 adam/cosine            a base and a schedule, at the study's rate for the pair
@@ -30,11 +31,12 @@ from samuel_lab.trial.experiment import Experiment, MethodSettings
 from samuel_lab.trial.trainers import Population, Search, Single, Trainer
 
 DROP_INS = {
-    "samuel": ("SAMUEL", "muon", True),
-    "samuel-untold": ("SAMUEL, steps not given", "muon", False),
-    "samuel-adam": ("SAMUEL over Adam", "adam", True),
+    "samuel": ("SAMUEL", "muon", True, False),
+    "samuel+average": ("SAMUEL, averaged", "muon", True, True),
+    "samuel-untold": ("SAMUEL, steps not given", "muon", False, True),
+    "samuel-adam": ("SAMUEL over Adam", "adam", True, False),
 }
-"""The drop-in by name: label, base, and whether it is given the number of steps."""
+"""The drop-in by name: label, base, whether it is given the number of steps, and whether it averages the parameters."""
 PAPERS = {"samuel-linear": "SAMUEL, paper's, linear", "samuel-full": "SAMUEL, paper's, full"}
 SAMUELS = (*DROP_INS, *PAPERS)
 GROUPS = {
@@ -205,14 +207,13 @@ def _peer(name: str, experiment: Experiment) -> Trainer:
 
 
 def _drop_in(name: str, experiment: Experiment) -> Trainer:
-    label, base, given = DROP_INS[name]
+    label, base, given, average = DROP_INS[name]
     searched = "one learning rate for matrices and one for the rest" if base == "muon" else "the learning rate"
-    about = f"SAMUEL over {base.capitalize()}: searches {searched}, one gradient a step; " + (
-        "given the number of steps; the last parameters."
-        if given
-        else "without the number of steps; the averaged parameters."
+    about = (
+        f"SAMUEL over {base.capitalize()}: searches {searched}, one gradient a step; "
+        f"{'given' if given else 'without'} the number of steps; the {'averaged' if average else 'last'} parameters."
     )
-    made = drop_in.drop_in(base, experiment.steps if given else None)
+    made = drop_in.drop_in(base, experiment.steps if given else None, average)
     if experiment.settings.weight_decay:
         made["optimizer"] = optax.chain(optax.add_decayed_weights(experiment.settings.weight_decay), made["optimizer"])
     return Single(experiment.task, **made, name=name, label=label, group="samuel", about=about)

@@ -39,7 +39,7 @@ class Moment(NamedTuple):
     loss: float | None
 
 
-Tell = Callable[[Moment], None]
+Progress = Callable[[Moment], None]
 Observer = Callable[[Trial, dict[str, Any]], None]
 """Called with every event that is written; TensorBoard is one."""
 
@@ -88,7 +88,7 @@ def train(
     *,
     checkpoint_seconds: float = 60.0,
     stop: Stop | None = None,
-    tell: Tell = lambda moment: None,
+    progress: Progress = lambda moment: None,
     observers: Sequence[Observer] = (),
 ) -> None:
     """Train one trial to its end, from its last checkpoint if it has one.
@@ -102,7 +102,7 @@ def train(
         feed: the batches of its seed.
         checkpoint_seconds: training time that a kill may lose; 0 saves after every measurement.
         stop: requests an early stop.
-        tell: called with the progress, about every step.
+        progress: called about every step.
         observers: called with every event.
 
     Raises:
@@ -114,7 +114,7 @@ def train(
     checkpoints = Checkpoints(run.checkpoint_folder(number), keep=1)
     step, state, total, since, measured = _begin(run, trainer, jax.random.key(trial.seed), checkpoints)
     last: dict[str, Any] = {"rate": None, "accuracy": None, "loss": None}
-    told = partial(_tell, tell, trial, number)
+    report = partial(_report, progress, trial, number)
 
     def save() -> None:
         if step == checkpoints.latest:  # a stop right after a resume or a save
@@ -152,7 +152,7 @@ def train(
             waiting.append(loss)
             if len(waiting) > AHEAD:
                 waiting.popleft().block_until_ready()
-                told(step, last)
+                report(step, last)
                 # Not before a measurement: the checkpoint after it has the same step and another state.
                 if step < due and checkpoint_seconds and time.perf_counter() - saved > checkpoint_seconds:
                     pause = time.perf_counter()
@@ -171,7 +171,7 @@ def train(
         for observe in observers:
             observe(trial, event)
         last = event
-        told(step, last)
+        report(step, last)
         measured, since, compiled, spent = step, 0, False, 0.0
         waiting.clear()
         if diverged:
@@ -253,7 +253,7 @@ def _about(trial: Trial, event: str, step: int) -> dict[str, Any]:
     return {"event": event, "trial": trial.name, "seed": trial.seed, "step": step}
 
 
-def _tell(tell: Tell, trial: Trial, number: int, step: int, last: dict[str, Any]) -> None:
+def _report(progress: Progress, trial: Trial, number: int, step: int, last: dict[str, Any]) -> None:
     def one(name: str) -> float | None:
         value = last[name]
         if isinstance(value, float) and not np.isfinite(value):
@@ -263,4 +263,4 @@ def _tell(tell: Tell, trial: Trial, number: int, step: int, last: dict[str, Any]
             return None if not finite else (max if name == "accuracy" else min)(finite)
         return value
 
-    tell(Moment(trial, number, step, one("rate"), one("accuracy"), one("loss")))
+    progress(Moment(trial, number, step, one("rate"), one("accuracy"), one("loss")))

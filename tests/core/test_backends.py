@@ -44,7 +44,7 @@ def one_round(carry, gradient, points, t, prior):
     weights = mw.widen(weights, judged.largest, prior)
     starts = COVER.starts(t, SLOTS)
     weights = mw.restart(weights, starts, prior)
-    ledger = certificate.turn_page(ledger, starts, weights)
+    ledger = certificate.reset(ledger, starts, weights)
     return (weights, ledger), (decision, p, log_total, limits)
 
 

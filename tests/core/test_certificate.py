@@ -27,7 +27,7 @@ def test_no_expert_ever_gains_more_than_its_bound(rounds, bound, inherit):
         assert (ledger.gain <= limits + 1e-9 * (1 + np.abs(limits))).all()
         weights = mw.widen(weights, judged.largest, PRIOR)
         weights = mw.restart(weights, starts, PRIOR, inherit)
-        ledger = certificate.turn_page(ledger, starts, weights)
+        ledger = certificate.reset(ledger, starts, weights)
 
 
 def test_the_bound_would_be_broken_if_newborns_inherited_without_the_prior():

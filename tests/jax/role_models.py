@@ -140,7 +140,7 @@ class NnxTransformer(nnx.Module):
 class NnxScanned(nnx.Module):
     def __init__(self, rngs):
         self.embed = nnx.Embed(VOCABULARY, WIDTH, rngs=rngs)
-        self.layers = nnx.vmap(NnxBlock)(rngs.split(3))
+        self.layers = nnx.split_rngs(splits=3)(nnx.vmap(NnxBlock))(rngs)
         self.head = nnx.Linear(WIDTH, 10, rngs=rngs)
 
 
@@ -160,9 +160,13 @@ class NnxOthers(nnx.Module):
         self.general = nnx.LinearGeneral(16, (4, 6), rngs=rngs)
         self.einsum = nnx.Einsum("ab,bcd->acd", (16, 4, 6), rngs=rngs)
         self.lora = nnx.LoRA(16, 2, 8, rngs=rngs)
-        self.normed = nnx.WeightNorm(nnx.Linear(4, 5, rngs=rngs), rngs=rngs)
         self.mixing = nnx.Param(jnp.zeros((3, 4)))
         self.temperature = nnx.Param(jnp.zeros(()))
+
+
+class NnxNormed(nnx.Module):
+    def __init__(self, rngs):
+        self.normed = nnx.WeightNorm(nnx.Linear(4, 5, rngs=rngs), rngs=rngs)
 
 
 def nnx_parameters(module):
@@ -288,3 +292,5 @@ MODELS = {
     "equinox": equinox,
     "haiku": haiku,
 }
+if hasattr(nnx, "WeightNorm"):  # not in the oldest flax
+    MODELS["nnx normed"] = partial(nnx_parameters, NnxNormed)

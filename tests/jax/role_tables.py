@@ -147,10 +147,12 @@ TABLES = {
         einsum.kernel                                               vector guessed
         lora.lora_a                                                 matrix 1 of 2 x 16
         lora.lora_b                                                 matrix 1 of 8 x 2
-        normed.layer_instance.kernel                                matrix 1 of 5 x 4
-        normed.layer_instance.bias                                  vector
         mixing                                                      matrix 1 of 4 x 3 guessed
         temperature                                                 vector
+    """,
+    "nnx normed": """
+        normed.layer_instance.kernel                                matrix 1 of 5 x 4
+        normed.layer_instance.bias                                  vector
     """,
     "equinox": """
         words.weight                                                table

@@ -38,8 +38,8 @@ def assert_same(found, name):
         np.testing.assert_allclose(found[leaf], value, rtol=1e-5, atol=1e-5, err_msg=f"{name}{leaf}")
 
 
-def run_processes(results, processes, devices):
-    """The script in so many processes with so many devices each; what the first of them wrote."""
+def run_processes(results, processes, devices, script=SCRIPT):
+    """A script in so many processes with so many devices each; what the first of them wrote."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -49,7 +49,7 @@ def run_processes(results, processes, devices):
     started = []
     try:
         for index in range(processes):
-            command = [sys.executable, "-W", "error", SCRIPT, results, str(port), str(processes), str(index)]
+            command = [sys.executable, "-W", "error", script, results, str(port), str(processes), str(index)]
             started.append(
                 subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             )

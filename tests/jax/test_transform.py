@@ -855,7 +855,7 @@ TARGETS = {
     "mixed": (jax.tree.map(jnp.zeros_like, MIXED), MIXED, None),
 }
 RUNS = [("muon", None, target) for target in TARGETS] + [("sgd", 4000, target) for target in TARGETS]
-RUNS += [(base, None, "rosenbrock") for base in ("adam", "momentum", "adagrad")]
+RUNS += [("adam", None, "rosenbrock"), ("momentum", None, "rosenbrock"), ("adagrad", 4000, "rosenbrock")]
 
 
 @pytest.mark.parametrize(("base", "steps", "target"), RUNS)
@@ -897,12 +897,6 @@ def test_a_run_whose_gradients_blow_up_comes_back(base):
         assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((params, averaged(state, params))))
     assert skipped(state) == 3
     assert jnp.abs(params["kernel"]).max() < 0.99
-
-
-def test_past_the_end_the_last_rate_is_kept():
-    rates = [float(learning_rate(state)) for _, state in followed(make(learning_rates=(0.01,), steps=30))][1:]
-    np.testing.assert_allclose(rates[:30], 0.01 * (1 - np.arange(30) / 30), rtol=1e-5)
-    np.testing.assert_allclose(rates[30:], rates[29], rtol=1e-5)
 
 
 def test_an_extended_run_goes_on_without_a_leap_and_falls_to_its_new_end():
@@ -974,36 +968,21 @@ def test_weights_are_shares_and_parameters_stay_finite_whatever_the_gradients(ba
         assert all(jax.tree.leaves(finite))
 
 
-def test_a_fresh_optimizer_shows_equal_weights():
-    np.testing.assert_allclose(weights(samuel().init(layers())), np.full((2, 13), 1 / 13), rtol=1e-5)
-
-
 # Refusing what cannot work
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"learning_rates": ()}, "learning_rates is empty"),
-        ({"learning_rates": (0.1, -0.5)}, "positive and finite, got -0.5"),
         ({"learning_rates": (0.1, 0.2, 0.1)}, r"differ from each other, got \(0.1, 0.2, 0.1\)"),
-        ({"learning_rates": 0.1}, "must be a list of numbers, got 0.1"),
         ({"base": "adamm"}, "base must be one of 'adam', .* got 'adamm'"),
         ({"base": None}, "base must be one of 'adam', .* got None"),
         ({"base": optax.scale_by_adam}, "optax transformation such as optax.scale_by_adam"),
         ({"base": optax.adam(1.0)}, "steps downhill by itself"),
         ({"base": optax.chain(optax.clip(1.0), optax.sgd(0.1))}, "steps downhill by itself"),
-        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
-        ({"steps": 10.5}, "steps must be a whole number .* got 10.5"),
-        ({"weight_decay": -0.1}, "weight_decay must be .* at least 0, got -0.1"),
         ({"weight_decay": True}, "weight_decay must be .* got True"),
         ({"weight_decay": "a"}, "weight_decay must be .* got 'a'"),
-        ({"average": 8.0}, "average must be True or False, got 8.0"),
-        ({"on_shift": "stop"}, "on_shift must be one of 'restart', 'ignore', got 'stop'"),
-        ({"clip": 0.0}, "clip must be .* above 0, got 0.0"),
-        ({"search": (0.1,)}, r"search must be a samuel.core.RateSearch, got \(0.1,\)"),
         ({"search": RateSearch(), "learning_rates": (0.1,)}, r"learning_rates=\(0.1,\) would be ignored"),
-        ({"state_dtype": "float16"}, "state_dtype must be 'float32' or 'bfloat16', got 'float16'"),
         ({"state_dtype": 16}, "state_dtype must be 'float32' or 'bfloat16', got 16"),
     ],
     ids=lambda part: part if isinstance(part, str) else ", ".join(part),  # names that are the same in every process
@@ -1011,26 +990,6 @@ def test_a_fresh_optimizer_shows_equal_weights():
 def test_options_that_cannot_work_are_refused_by_name(options, message):
     with pytest.raises(ValueError, match=message):
         samuel(**options)
-
-
-@pytest.mark.parametrize(
-    ("option", "instead"),
-    [
-        ("horizon", "give steps"),
-        ("rule", "samuel.jax.paper.algorithm1"),
-        ("anchor_dtype", "give state_dtype"),
-        ("weight_decay_mask", "give roles"),
-        ("lag", r"give search=RateSearch\(lag=...\)"),
-    ],
-)
-def test_an_option_of_old_is_refused_with_what_replaces_it(option, instead):
-    with pytest.raises(TypeError, match=f"no option '{option}' any more: .*{instead}"):
-        samuel(**{option: 1})
-
-
-def test_an_option_that_never_was_is_refused_with_those_that_are():
-    with pytest.raises(TypeError, match="unknown option 'lr'; choose from base, learning_rates, steps"):
-        samuel(lr=0.1)
 
 
 @pytest.mark.parametrize(

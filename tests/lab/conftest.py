@@ -2,6 +2,8 @@ import shutil
 
 import pytest
 
+from tests.compiling import quickly
+
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -12,6 +14,13 @@ FLAGS = (
     "--disable-sync",
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_quickly():
+    """Networks are small and steps few: compiling them well takes longer than running them."""
+    with quickly():
+        yield
 
 
 @pytest.fixture(scope="session")

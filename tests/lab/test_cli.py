@@ -72,12 +72,12 @@ def test_demo_is_a_sweep_and_a_shift_of_digits_in_a_folder_of_its_own(here, monk
 
 
 def test_two_studies_make_one_page(here, monkeypatch):
-    small = {"seeds": 1, "scale": 0.1, "width": 4, "methods": ("samuel", "adamw-rates")}
+    small = {"seeds": 1, "scale": 0.1, "width": 4, "methods": ("samuel-adam", "adamw-rates")}
     monkeypatch.setattr("samuel_lab.studies.catalogue.DEMO", [DigitsSweep(**small), Digits(**small)])
     result = call("demo", "--out", "shown")
     assert result.exit_code == 0, result.output
     assert "in a sweep of 6 rates of AdamW, warm-up cosine" in flat(result.output)
-    assert re.search(r"SAMUEL: \d(st|nd|rd|th) of 7 in accuracy at the end", flat(result.output))
+    assert re.search(r"SAMUEL over Adam: \d(st|nd|rd|th) of 7 in accuracy at the end", flat(result.output))
     page = (here / "shown" / "report.html").read_text()
     assert "digits-sweep-0-sweep-last-accuracy" in page
     assert "digits-1-sweep-window-26" in page
@@ -234,7 +234,7 @@ def test_a_file_is_played_row_by_row(here, task, words):
             "200 features",
         ),
         (weather().replace(",", ";").encode(), (), "--separator ';'"),
-        (b"wind;rain\n1,5;3\n2,5;4\n", ("--separator", ";"), "if it is a decimal comma, say --decimal ',', or"),
+        (b"wind;rain\n1,5;3\n2,5;4\n", ("--separator", ";"), "if it is a decimal comma, say --decimal ','; if"),
         ("\n".join(weather().splitlines()[:60]).encode(), (), "rounds are too few to play; at least 64 are needed"),
     ],
     ids=[
@@ -283,6 +283,16 @@ def test_a_file_with_decimal_commas_and_an_index_is_played_and_what_became_of_it
     assert "--separator ';' --decimal ," in found["command"]
     about = "Words, a feature for each: sky (2). Left out: the first column, an index without a name."
     assert about in found["streams"][0]["about"]
+
+
+def test_the_terminal_says_how_a_file_was_read_and_which_learner_lost_least(here):
+    (here / "weather.csv").write_text(weather())
+    learners = ("--method", "ogd", "--method", "samuel", "--backend", "numpy")
+    result = call("play", "--csv", "weather.csv", "--target", "rain", *learners)
+    assert result.exit_code == 0, result.output
+    assert "Words, a feature for each: sky (2)." in flat(result.stdout)
+    assert "Lowest total loss: " in flat(result.stdout)
+    assert "SAMUEL, without a learning rate, loses " in flat(result.stdout)
 
 
 def test_a_data_set_of_river_is_played_by_name(here):
@@ -354,7 +364,7 @@ import os, signal
 from samuel_lab.cli import main, play
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may have been started with it ignored
 run = play.run
-play.run = lambda plan, tell: run(plan, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+play.run = lambda plan, progress: run(plan, lambda *_: os.kill(os.getpid(), signal.SIGINT))
 main()
 """
     done = command("play", *QUICK, "--out", str(here / "report.html"), code=code)

@@ -363,7 +363,7 @@ with Run.open(sys.argv[1]).locked():
             result = call("resume", copy)
             assert result.exit_code == 3
             assert f"is being trained by another process (number {holder.pid})" in result.stderr
-            assert f"process {holder.pid} works on it" in call("list", copy.parent).stdout
+            assert f"running (process {holder.pid})" in call("list", copy.parent).stdout
             assert (copy / "metrics.jsonl").read_bytes() == before
         finally:
             holder.send_signal(signal.SIGKILL)
@@ -380,7 +380,7 @@ def test_a_damaged_line_is_named_and_repaired_on_demand(run, copy):
     damaged = "".join(lines)
     path.write_text(damaged)
     result = call("resume", copy)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"line {place + 1} is damaged" in result.stderr
     assert "samuel resume --repair" in result.stderr
     assert "Traceback" not in result.output
@@ -400,8 +400,8 @@ def test_a_damaged_line_is_named_and_repaired_on_demand(run, copy):
         ("config.json", {"study": "chess"}, 2, "unknown study 'chess'; choose from digits"),
         ("config.json", {"options": {"seeds": -1}}, 2, "seeds must be a whole number from 1 to 1000, got -1"),
         ("config.json", {"options": {"windows": 5}}, 2, "windows must be a list of values, got 5"),
-        ("plan.json", {"rounds": 39}, 1, "planned differently: rounds was 39 and would now be 38"),
-        ("environment.json", {"sessions": None}, 1, "environment.json has no list of sessions"),
+        ("plan.json", {"rounds": 39}, 2, "planned differently: rounds was 39 and would now be 38"),
+        ("environment.json", {"sessions": None}, 2, "environment.json has no list of sessions"),
     ],
     ids=["newer", "study", "value", "kind", "plan", "sessions"],
 )
@@ -431,7 +431,7 @@ main()
     result = command("run", "digits", *SMALL, "--methods", "adam/cosine", "--out", "run", code=code)
     assert result.returncode == 1, result.stderr
     assert "metrics.jsonl could not be written: File too large. Nothing that was written is lost" in result.stderr
-    assert "Go on with it by: samuel resume run" in result.stderr
+    assert "Continue it with: samuel resume run" in result.stderr
     assert "Traceback" not in result.stderr
     assert whole.startswith((here / "run" / "metrics.jsonl").read_bytes())
     assert json.loads((here / "run" / "stopped.json").read_text())["reason"] == "error"

@@ -70,10 +70,10 @@ class Two(Study):
     name: ClassVar[str] = "two"
     closed: ClassVar[list] = []
 
-    def experiment(self, tell):
+    def experiment(self, progress):
         raise NotImplementedError
 
-    def prepare(self, tell=lambda what, done, total: None):
+    def prepare(self, progress=lambda what, done, total: None):
         trials = tuple(Trial(Adding(name), 0, MEASURES[-1], MEASURES) for name in ("first", "second"))
         rows = [{"trial": trial.name, "seed": 0, "steps": trial.steps} for trial in trials]
         plan = {"study": "two", "rounds": MEASURES[-1], "trials": rows}
@@ -89,12 +89,12 @@ def run(tmp_path):
 def stopped_in_second_trial(run):
     stop = Stop()
 
-    def tell(moment):
+    def progress(moment):
         if moment.number == 1 and moment.step > 12:
             stop.request()
 
     with pytest.raises(Stopped):
-        execute(run, Two(), stop=stop, tell=tell)
+        execute(run, Two(), stop=stop, progress=progress)
     return run
 
 
@@ -222,12 +222,12 @@ def test_a_stop_asked_for_between_trials_or_while_data_are_read_trains_nothing_m
     stop = Stop()
     told = []
 
-    def tell_data(what, done, total):
+    def data_progress(what, done, total):
         told.append(what)
         stop.request()
 
     with pytest.raises(Stopped):
-        execute(reading, Digits(methods=("samuel",)), stop=stop, tell_data=tell_data)
+        execute(reading, Digits(methods=("samuel",)), stop=stop, data_progress=data_progress)
     assert len(told) == 1
     assert not (reading.folder / "plan.json").exists()
 

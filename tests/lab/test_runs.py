@@ -95,8 +95,10 @@ def test_a_folder_that_holds_anything_else_is_left_alone(tmp_path):
         (b"[]", "is not a file of a run: it names no format"),
         (b'{"study": "digits", "options": {}}', "is not a file of a run: it names no format"),
         (b'{"format": 2, "study": "digits", "options": {}}', "has format 2, and this version of samuel reads 1"),
-        (b'{"format": 1, "study": "digits"}', "names no study and options"),
-        (b'{"format": 1, "study": 3, "options": {}}', "names no study and options"),
+        (b'{"format": 1, "study": "digits"}', "config.json is damaged: options must be a dictionary, got None"),
+        (b'{"format": 1, "study": 3, "options": {}}', "config.json is damaged: study must be a text, got 3"),
+        (b'{"format": 1, "study": "digits", "options": {}, "command": 3}', "command must be a text, got 3"),
+        (b'{"format": true, "study": "digits", "options": {}}', "names no format"),
     ],
 )
 def test_what_is_no_run_of_ours_is_not_opened(run, content, message):
@@ -123,6 +125,9 @@ def test_an_environment_without_sessions_is_refused_before_anything_is_changed(r
         ({"loss": "low"}, "line 2 .*: loss must be a number, got 'low'"),
         ({"rate": True}, "line 2 .*: rate must be a number, got True"),
         ({"weights": [[0.5, 1.5]]}, "line 2 .*: weights must lie between 0 and 1, got 1.5"),
+        ({"step": "1"}, "line 2 .*: step must be a whole number of at least 0, got '1'"),
+        ({"seed": -1}, "line 2 .*: seed must be a whole number of at least 0, got -1"),
+        ({"event": "pause"}, "line 2 .*: unknown event 'pause'"),
     ],
 )
 def test_numbers_that_cannot_be_are_found_and_named(run, changes, message):
@@ -167,7 +172,7 @@ def test_numbers_have_six_digits_and_what_is_not_finite_is_null(run):
     assert run.metrics.path.read_text() == written
 
 
-LINES = [{"event": "measure", "step": step, "loss": 0.5} for step in range(4)]
+LINES = [{"event": "measure", "trial": "a", "seed": 0, "step": step, "loss": 0.5} for step in range(4)]
 WRITTEN = b"".join(json.dumps(line).encode() + b"\n" for line in LINES)
 
 
@@ -175,13 +180,13 @@ WRITTEN = b"".join(json.dumps(line).encode() + b"\n" for line in LINES)
 def test_a_line_that_the_disk_takes_in_part_is_not_written_at_all(run, room):
     fill(run, *LINES)
     code = LIMITED.format(
-        work="run = Run.open(sys.argv[1])\n    with run.locked(): run.metrics.append({'event': 'measure', 'step': 4})"
+        work=f"run = Run.open(sys.argv[1])\n    with run.locked(): run.metrics.append({LINES[3] | {'step': 4}})"
     )
     told = child(code, run.folder, len(WRITTEN) + room).stdout
     assert "metrics.jsonl could not be written: File too large. Nothing that was written is lost: make room" in told
     assert f"samuel resume {run.folder}" in told
     assert run.metrics.path.read_bytes() == WRITTEN
-    fill(run, {"event": "measure", "step": 4})
+    fill(run, LINES[3] | {"step": 4})
     assert len(list(run.metrics.events())) == 5
 
 

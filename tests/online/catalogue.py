@@ -96,7 +96,7 @@ RIVALS = {
         3, Box(-1.0, 1.0), horizon=100, gradient_bound=50.0, feedback="full", **options
     ),
     "Sword": lambda **options: Sword(3, Ball(1.0), **options),
-    "Sword, told": lambda **options: Sword(3, Simplex(), horizon=100, gradient_bound=50.0, smoothness=30.0, **options),
+    "Sword, all": lambda **options: Sword(3, Simplex(), horizon=100, gradient_bound=50.0, smoothness=30.0, **options),
     "FixedShare, past": lambda **options: FixedShare(3, Simplex(), past=True, **options),
 }
 """Every rival in some of its forms, in three dimensions."""

@@ -50,12 +50,12 @@ def algorithm_1(loss, T, G, D, dim, experts, decide):
         x = decide({e: sum(w[(*e, q)] for q in eta) / W for e in active}, points)
         decisions.append(x)
         ours = loss(tau, x)[0]
-        told = {e: loss(tau, points[e]) for e in active}
+        fed = {e: loss(tau, points[e]) for e in active}
         for e in active:
             for q in eta:
-                w[(*e, q)] *= 1 + eta[q] * (ours - told[e][0])
+                w[(*e, q)] *= 1 + eta[q] * (ours - fed[e][0])
         for e in active:
-            algorithms[e].step(told[e][1])
+            algorithms[e].step(fed[e][1])
         for (s, t, i), a, q in w:
             if not s <= tau + 1 <= t:
                 w[(s, t, i), a, q] = 0.0

@@ -280,7 +280,7 @@ def test_in_one_dimension_no_kink_is_better(numbers, level, domain):
 
 
 @pytest.mark.parametrize("loss", [LinearLoss(), *SMOOTH, *KINKED], ids=name)
-def test_many_stretches_at_once_are_solved_as_each_by_itself(loss):
+def test_many_intervals_at_once_are_solved_as_each_by_itself(loss):
     data = tuple(array.reshape(4, 10, *array.shape[1:]) for array in drawn(loss, 40, 3))
     together = best_fixed_points(loss, data, Ball(1.0), 3)
     for number in range(4):
@@ -289,7 +289,7 @@ def test_many_stretches_at_once_are_solved_as_each_by_itself(loss):
         np.testing.assert_allclose(together.points[number], alone.point, atol=1e-4)
 
 
-def test_intervals_of_a_stretch_may_overlap():
+def test_intervals_may_overlap():
     data = drawn(AbsoluteLoss(), 30, 2)
     found = best_on_intervals(AbsoluteLoss(), data, Ball(1.0), 2, starts=np.array([0, 3, 10]), length=20)
     for start, total in zip((0, 3, 10), found.losses, strict=True):
@@ -384,7 +384,7 @@ def test_a_loss_family_of_ones_own_with_kinks_is_refused():
 
 
 @pytest.mark.parametrize("rounds", [5_000, 40_000])
-def test_it_is_proved_for_long_stretches_too(rounds):
+def test_it_is_proved_for_long_intervals_too(rounds):
     random = np.random.default_rng(rounds)
     features = random.normal(size=(rounds, 7)) * np.array([1, 1, 1, 0.3, 0.1, 3, 1])
     labels = np.sign(features @ random.normal(size=7) + random.logistic(size=rounds))

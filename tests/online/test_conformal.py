@@ -1,4 +1,4 @@
-"""Intervals that keep their coverage: asked and told one step at a time, and for whole series."""
+"""Intervals that keep their coverage: one step at a time, and for whole series."""
 
 import importlib.util
 import json
@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def with_options(kind, **options):
     return lambda dim, domain, streams: kind(dim, domain, streams=streams, **options)
 
 
-def asked_and_told(actual, forecasts, **options):
+def step_by_step(actual, forecasts, **options):
     """Every interval of a series, and the object that made them."""
     streams = None if actual.ndim == 1 else actual.shape[1]
     intervals = Conformal(streams=streams, **options)
@@ -101,7 +102,7 @@ def test_coverage_is_kept_when_labels_come_late(horizon):
 def test_what_coverage_lacks_is_bounded_by_the_regret(scores):
     # Convexity at 0 and the regret against the largest bound, D = 4: D (c n - covered) <= R + c sum s.
     learner = with_options(Samuel, record=True)
-    intervals, _, high = asked_and_told(scores, np.zeros(len(scores)), bound=4.0, learner=learner)
+    intervals, _, high = step_by_step(scores, np.zeros(len(scores)), bound=4.0, learner=learner)
     covered = np.sum(scores[1:] <= high[:-1])
     rounds = len(scores) - 1
     certificate = intervals.learners[0].trace().certificate()
@@ -112,7 +113,7 @@ def test_what_coverage_lacks_is_bounded_by_the_regret(scores):
 def test_a_certificate_of_late_labels_holds_for_the_bounds_that_were_issued():
     scores = np.abs(noise(400))
     learner = with_options(Samuel, record=True)
-    intervals, _, high = asked_and_told(scores, np.zeros(400), bound=4.0, horizons=5, learner=learner)
+    intervals, _, high = step_by_step(scores, np.zeros(400), bound=4.0, horizons=5, learner=learner)
     loss, data = PinballLoss(0.9), (np.ones((395, 1)), scores[5:])
     issued = loss.value(high[:-5, None], data).sum()
     best = min(loss.value(np.array([bound]), data).sum() for bound in scores[5:])
@@ -135,9 +136,9 @@ def test_sliding_coverage_is_the_mean_of_the_last_known_outcomes(covered, window
 
 def test_every_horizon_has_a_clock_of_its_own():
     actual, forecasts = noise(150), noise((150, 3), seed=1)
-    _, low, high = asked_and_told(actual, forecasts, horizons=(1, 4, 20))
+    _, low, high = step_by_step(actual, forecasts, horizons=(1, 4, 20))
     for h, horizon in enumerate((1, 4, 20)):
-        _, alone_low, alone_high = asked_and_told(actual, forecasts[:, h], horizons=horizon)
+        _, alone_low, alone_high = step_by_step(actual, forecasts[:, h], horizons=horizon)
         np.testing.assert_array_equal(low[:, h], alone_low)
         np.testing.assert_array_equal(high[:, h], alone_high)
 
@@ -192,9 +193,18 @@ def test_a_label_that_comes_too_late_changes_nothing():
     assert pickle.dumps(intervals) == before
 
 
+def test_threads_that_tell_late_labels_lose_none(hurried_threads):
+    intervals = Conformal(bound=5.0)
+    for _ in range(400):
+        intervals.predict(0.0)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda at: intervals.update(1.0, at=at), range(1, 401)))
+    assert intervals.coverage().count == intervals.learners[0].round == 400
+
+
 def test_a_run_goes_on_after_pickling():
     actual, forecasts = noise(120), np.zeros((120, 2))
-    _, low, _ = asked_and_told(actual, forecasts, horizons=(1, 7))
+    _, low, _ = step_by_step(actual, forecasts, horizons=(1, 7))
     intervals = Conformal(horizons=(1, 7))
     for t in range(120):
         intervals.update(actual[t])
@@ -210,10 +220,10 @@ def test_a_run_goes_on_after_pickling():
 def test_many_series_at_once_are_as_many_alone(sides):
     actual = noise((120, 3)) * [1.0, 100.0, 0.01]
     actual[np.random.default_rng(1).random(actual.shape) < 0.2] = np.nan
-    intervals, low, high = asked_and_told(actual, np.zeros((120, 2, 3)), horizons=(1, 6), sides=sides)
+    intervals, low, high = step_by_step(actual, np.zeros((120, 2, 3)), horizons=(1, 6), sides=sides)
     report = intervals.coverage()
     for s in range(3):
-        one, one_low, one_high = asked_and_told(actual[:, s], np.zeros((120, 2)), horizons=(1, 6), sides=sides)
+        one, one_low, one_high = step_by_step(actual[:, s], np.zeros((120, 2)), horizons=(1, 6), sides=sides)
         np.testing.assert_allclose(low[..., s], one_low, rtol=1e-9)
         np.testing.assert_allclose(high[..., s], one_high, rtol=1e-9)
         np.testing.assert_array_equal(report.count[:, s], one.coverage().count)
@@ -258,7 +268,7 @@ def test_an_error_beyond_all_measure_is_a_miss_like_any_other():
     errors = np.full(40, 1e-300)
     errors[20] = 1e300
     plain = backtest(errors, np.zeros(40), backend="numpy")
-    _, _, high = asked_and_told(errors, np.zeros(40))
+    _, _, high = step_by_step(errors, np.zeros(40))
     np.testing.assert_allclose(plain.high, high)
     assert plain.covered[19] == 0
     assert plain.high[-1] < 1e-297
@@ -302,18 +312,18 @@ LEARNERS = {
 
 
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
-def test_a_backtest_has_the_numbers_of_asking_and_telling(learner):
+def test_a_backtest_has_the_numbers_of_step_by_step_use(learner):
     actual = noise((60, 2))
     actual[np.random.default_rng(2).random(actual.shape) < 0.1] = np.nan
     forecasts = 0.1 * noise((60, 2, 2), seed=1)
     options = {"horizons": (1, 4), "learner": learner, "coverage": 0.8}
-    intervals, low, high = asked_and_told(actual, forecasts, window=20, **options)
+    intervals, low, high = step_by_step(actual, forecasts, window=20, **options)
     result = backtest(actual, forecasts, backend="numpy", **options)
     np.testing.assert_allclose(result.low, low, rtol=1e-9)
     np.testing.assert_allclose(result.high, high, rtol=1e-9)
-    told, found = intervals.coverage(), result.coverage(window=20)
+    expected, found = intervals.coverage(), result.coverage(window=20)
     for name in ("count", "overall", "recent", "lowest", "highest", "width", "loss"):
-        np.testing.assert_allclose(getattr(found, name), getattr(told, name), rtol=1e-9, err_msg=name)
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, err_msg=name)
     assert np.isfinite(result.low[20:]).all()
 
 
@@ -372,7 +382,7 @@ def test_a_bad_option_is_named(options, message):
         (lambda x: x.update([1.0, 2.0]), r"actual must have the shape \(3,\) \(\[streams\]\), got \(2,\)"),
         (lambda x: x.update(np.zeros(3), at=3), "at must be at most 2, the present time"),
         (lambda x: x.update(np.zeros(3), at=-1), "at must be a whole number of at least 0, got -1"),
-        (lambda x: x.update(np.zeros(3), at=1), "the value at time 1 was told before"),
+        (lambda x: x.update(np.zeros(3), at=1), "the value at time 1 was given before"),
     ],
 )
 def test_bad_numbers_are_named_and_change_nothing(wrong, message):

@@ -1,6 +1,7 @@
 """Models of rows: they learn without a gradient by hand, and keep the protocols of river and scikit-learn."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -53,6 +54,21 @@ def forecasts(model, x, y):
         made.append(model.predict_one(row))
         model.learn_one(row, target)
     return np.array(made)
+
+
+def test_numbers_that_come_as_text_are_taken_as_categories_with_a_warning():
+    model = Regressor()
+    with pytest.warns(UserWarning, match="feature 'wind' is text that is a number, and is taken as a category"):
+        model.learn_one({"wind": "3.5", "sky": "grey"}, 1.0)
+    with pytest.warns(UserWarning, match="feature 'wind' is text"):
+        model.predict_one({"wind": "4"})
+
+
+@pytest.mark.parametrize("model", [Regressor(), Classifier()], ids=["regressor", "classifier"])
+def test_threads_that_share_a_model_lose_no_row(model, hurried_threads):
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda t: model.learn_one([t % 7, t % 3], t % 2), range(800)))
+    assert model._features.moments.count.tolist() == [800, 800]
 
 
 def test_a_regressor_learns_features_of_any_scale_without_a_learning_rate():
@@ -130,13 +146,13 @@ def test_text_is_a_category_of_its_own():
 @pytest.mark.parametrize("kind", [Regressor, Classifier])
 def test_predicting_changes_nothing(kind):
     x, y = rows(50)
-    asked, silent = kind(), kind()
+    predicting, silent = kind(), kind()
     for row, target in zip(x, y > 7 if kind is Classifier else y, strict=True):
         for other in x[:3]:
-            asked.predict_one(other)
-        asked.learn_one(row, target)
+            predicting.predict_one(other)
+        predicting.learn_one(row, target)
         silent.learn_one(row, target)
-    assert pickle.dumps(asked) == pickle.dumps(silent)
+    assert pickle.dumps(predicting) == pickle.dumps(silent)
 
 
 @settings(max_examples=30)

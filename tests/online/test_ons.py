@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from samuel.online import ONS, Ball, Box, Recorded, Samuel, Single, SquaredLoss, play
+from samuel.online import ONS, Anytime, Ball, Box, Recorded, Samuel, Single, SquaredLoss, play
 from samuel.online.certificates import Comparison, base_bounds
 
 ALPHA = 1 / (2 * 3.0**2)
@@ -33,6 +33,21 @@ def test_the_certificate_for_exp_concave_losses_is_never_broken(name, domain, ra
     for first in range(0, 48, 5):
         for last in range(first, 48, 3):
             assert trace.regret(first, last) <= trace.certificate(first, last, exp_concavity=ALPHA).measured + 1e-9
+
+
+@pytest.mark.parametrize("size", [1e4, 1e9, 1e18, 1e140])
+def test_the_certificate_is_not_broken_by_a_gradient_of_another_size(size):
+    """`log det A` of a matrix in which all but one eigenvalue are lost in rounding."""
+    for seed in range(4):
+        gradients = np.random.default_rng(seed).normal(size=(60, 3))
+        gradients[30] *= size
+        gradients[0] *= 1e-200  # whose square is 0
+        learner = Samuel(3, Box(-1.0, 1.0), base=ONS(), learning_rates=(0.001, 3.0), cover=Anytime(1))
+        trace = play(learner, gradients, backend="numpy")
+        for first in range(0, 31, 10):
+            for last in range(30, 60, 7):
+                certificate = trace.certificate(first, last)
+                assert certificate.linearised <= certificate.measured + 1e-9 * size
 
 
 def test_for_exp_concave_losses_the_certificate_grows_like_a_logarithm():

@@ -1,4 +1,4 @@
-"""Playing: compiled and plain give the same numbers, and what is not asked for is not kept."""
+"""Playing: compiled and plain give the same numbers, and only what is asked for is kept."""
 
 import importlib
 import tracemalloc
@@ -96,7 +96,7 @@ def test_the_worst_interval_is_the_worst_of_all():
     worst = trace.worst(length=16)
     assert worst.last - worst.first == 15
     assert worst.regret == pytest.approx(max(trace.regret(a, a + 15) for a in range(105)))
-    with pytest.raises(ValueError, match="1 to 120.*got 121"):
+    with pytest.raises(ValueError, match="at most 120.*got 121"):
         trace.worst(length=121)
 
 

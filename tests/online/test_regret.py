@@ -227,18 +227,18 @@ def test_a_long_run_is_looked_at_in_windows_and_nothing_changes(monkeypatch):
     stream = DriftingRegression(dim=2, period=50)
     whole = hindsight(stream, Ball(1.0), 500)
     monkeypatch.setattr("samuel.online.regret.WINDOW", 64)
-    asked = []
-    monkeypatch.setattr(DriftingRegression, "data", _watched(DriftingRegression.data, asked))
+    ranges = []
+    monkeypatch.setattr(DriftingRegression, "data", _watched(DriftingRegression.data, ranges))
     parts = hindsight(stream, Ball(1.0), 500, longest=128)
-    assert max(stop - start for start, stop in asked) <= 128
+    assert max(stop - start for start, stop in ranges) <= 128
     assert parts.grid.lengths == (8, 16, 32, 64, 128)
     for losses, expected in zip(parts.losses, whole.losses, strict=False):
         np.testing.assert_allclose(losses, expected, rtol=1e-7)
 
 
-def _watched(data, asked):
+def _watched(data, ranges):
     def watched(stream, start, stop):
-        asked.append((start, stop))
+        ranges.append((start, stop))
         return data(stream, start, stop)
 
     return watched
@@ -254,6 +254,15 @@ def test_one_huge_loss_does_not_spoil_the_regret_of_other_intervals():
         for first, regret in zip(firsts, found, strict=True):
             exact = trace.regret(int(first), int(first) + length - 1)
             assert regret == pytest.approx(exact, rel=1e-9, abs=1e-9 if first > 3 else 1e4)
+
+
+@pytest.mark.parametrize(
+    "other", [DriftingRegression(dim=2, period=50, seed=1), Recorded(LinearLoss(), (np.ones((64, 2)),))], ids=name
+)
+def test_hindsight_of_another_stream_is_refused(other):
+    trace = play(Samuel(2, Ball(1.0)), DriftingRegression(dim=2, period=50), 64, backend="numpy")
+    with pytest.raises(ValueError, match="hindsight was taken of another stream"):
+        regret_map(trace, hindsight(other, Ball(1.0), 64))
 
 
 def test_hindsight_on_another_domain_is_refused():

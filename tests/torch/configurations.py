@@ -95,7 +95,7 @@ def rates(optimizer):
 
 def rounds(optimizer):
     """How many steps there were, by the clock of the rule."""
-    return int(optimizer._numbers().round)
+    return int(optimizer._rule_state().round)
 
 
 def values(params):

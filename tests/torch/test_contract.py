@@ -488,9 +488,6 @@ def test_hooks_see_and_may_change_the_state_dict():
     assert seen == ["before"]
 
 
-# What it tells
-
-
 # Groups that come later
 
 
@@ -545,7 +542,7 @@ def test_a_parameter_can_be_frozen_in_mid_run_and_thawed(base):
     assert all(p.isfinite().all() for p in params)
 
 
-# What it tells
+# Diagnostics
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -645,6 +642,24 @@ def test_a_one_cycle_that_never_comes_near_1_is_warned_about_once():
     assert len(seen) == 1
 
 
+def test_a_constant_multiplier_of_a_scheduler_that_looks_like_a_rate_is_warned_about_once():
+    params = parameters()
+    optimizer = make(params)
+    schedule = lr_scheduler.LambdaLR(optimizer, lambda step: 1e-3)
+    with pytest.warns(UserWarning, match=r"lr=0.001 multiplies the learning rate") as seen:
+        train_scheduled(optimizer, params, schedule, 60)
+    assert len(seen) == 1
+
+
+def test_a_warm_up_over_a_thousand_steps_is_not_warned_about():
+    params = parameters()
+    optimizer = make(params)
+    schedule = lr_scheduler.LinearLR(optimizer, start_factor=1e-3, total_iters=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_scheduled(optimizer, params, schedule, 120)
+
+
 @pytest.mark.parametrize("name", ["warm-up", "cosine", "one cycle", "sequential", "cyclic"])
 def test_schedules_around_1_are_not_warned_about(name):
     params = parameters()
@@ -658,7 +673,7 @@ def test_a_schedule_that_falls_on_top_of_told_steps_is_warned_about_once():
     params = parameters()
     optimizer = make(params, steps=60)
     schedule = lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=60)
-    with pytest.warns(UserWarning, match=r"rates fall twice: Samuel\(steps=60\)") as seen:
+    with pytest.warns(UserWarning, match=r"rates fall twice: with Samuel\(steps=60\)") as seen:
         train_scheduled(optimizer, params, schedule, 50)
     assert len(seen) == 1
 
@@ -668,7 +683,7 @@ def test_past_its_end_a_run_keeps_the_last_rate_and_warns_once():
     optimizer = make(params, steps=30, on_shift="ignore")
     train(optimizer, params, range(30))
     last, before = rates(optimizer)[0], values(params)
-    with pytest.warns(UserWarning, match="was told steps=30 and goes on: the last learning rate is kept") as seen:
+    with pytest.warns(UserWarning, match="continues beyond steps=30: the last learning rate is kept") as seen:
         train(optimizer, params, range(30, 40))
     assert len(seen) == 1
     assert rates(optimizer)[0] == pytest.approx(last, rel=0.2)
@@ -771,11 +786,40 @@ def test_parameters_of_16_bits_go_where_those_of_32_bits_go(name, dtype):
     for p in long:
         p.data.copy_(p.detach().to(dtype))
     short = [torch.nn.Parameter(p.detach().to(dtype)) for p in long]
-    optimizers = [samuel(params, **CONFIGURATIONS[name]) for params in (short, long)]
+    optimizers = [samuel(params, **CONFIGURATIONS[name], state_dtype=torch.float32) for params in (short, long)]
     feed(optimizers, range(60))
     assert {p.dtype for p in short} == {dtype}
     assert_close([p.float() for p in short], long, atol=4 * torch.finfo(dtype).eps)
     assert rates(optimizers[0]) == pytest.approx(rates(optimizers[1]), rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["adam-untold", "sgd-averaged", "muon-told"])
+def test_a_state_of_16_bits_goes_where_one_of_32_bits_goes(name, dtype):
+    long = parameters()
+    for p in long:
+        p.data.copy_(p.detach().to(dtype))
+    short = [torch.nn.Parameter(p.detach().to(dtype)) for p in long]
+    optimizers = [
+        samuel(short, **CONFIGURATIONS[name], state_dtype=torch.bfloat16),
+        samuel(long, **CONFIGURATIONS[name]),
+    ]
+    feed(optimizers, range(60))
+    assert_close([p.float() for p in short], long, atol=4 * torch.finfo(torch.bfloat16).eps)
+    assert rates(optimizers[0]) == pytest.approx(rates(optimizers[1]), rel=0.02)
+
+
+def test_a_sum_of_16_bits_is_exact_on_average():
+    """Nearest rounding would stop at 256 steps of 1; random rounding does not."""
+    params = parameters(((4000,),))
+    optimizer = samuel(params, "sgd", learning_rates=(1e-6,), state_dtype=torch.bfloat16, weight_decay=0.0, steps=10**6)
+    gradient = 1 + 0.1 * torch.randn(4000, generator=torch.Generator().manual_seed(0))
+    for _ in range(2000):
+        params[0].grad = gradient.clone()
+        optimizer.step()
+    found = optimizer.state[params[0]]["sum"].float()
+    assert found.mean() == pytest.approx(2000 * gradient.mean().item(), rel=0.005)
+    assert (found - 2000 * gradient).std() < 0.1 * 2000
 
 
 def test_a_network_of_16_bits_is_trained():
@@ -789,9 +833,6 @@ def test_a_network_of_16_bits_is_trained():
             optimizer.step()
     whole = [part.flatten(0, 1) for part in regression()]
     assert loss_of(model.float(), *whole) < 1.2 * loss_of(usual, *whole) < loss_of(network(), *whole)
-
-
-# Compiled
 
 
 # Refusing what cannot work

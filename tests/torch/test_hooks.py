@@ -141,8 +141,8 @@ def test_hugging_face_logs_the_learning_rate_and_not_its_multiplier(trainer_of):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"lr_scheduler_type": "linear"}, "rates fall twice: Samuel.steps=32. lets them fall"),
-        ({"max_grad_norm": 1.0}, "max_grad_norm=1 clips gradients before the shift detector .* Samuel.clip=1."),
+        ({"lr_scheduler_type": "linear"}, "rates fall twice: with Samuel.steps=32. they fall"),
+        ({"max_grad_norm": 1.0}, "max_grad_norm=1 clips gradients before the shift detector; use .* Samuel.clip=1."),
     ],
 )
 def test_hugging_face_is_warned_of_arguments_that_work_against_the_optimizer(trainer_of, options, words):

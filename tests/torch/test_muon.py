@@ -87,19 +87,19 @@ def test_iterations_on_the_gram_matrix_and_in_other_precisions_agree(shape, monk
     x = slopes([shape], 0)[0]
     exact, single, half = x.clone(), x.float(), x.float()
     role = [flattened(shape, "")]
-    monkeypatch.setattr(muon, "_has_fast_bfloat16", lambda device: False)
+    monkeypatch.setattr(muon, "has_fast_bfloat16", lambda device: False)
     orthogonalise_([exact], role)
     orthogonalise_([single], role)
     size = 0.2 * max(shape) ** 0.5
     assert_close([single.double() / size], [exact / size], atol=1e-5)
-    monkeypatch.setattr(muon, "_has_fast_bfloat16", lambda device: True)
+    monkeypatch.setattr(muon, "has_fast_bfloat16", lambda device: True)
     orthogonalise_([half], role)
     assert (half - single).norm() < 4 * torch.finfo(torch.bfloat16).eps * single.norm()
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (128, 512), (512, 128)], ids=str)
 def test_in_16_bits_singular_values_end_in_the_band(shape, monkeypatch):
-    monkeypatch.setattr(muon, "_has_fast_bfloat16", lambda device: True)
+    monkeypatch.setattr(muon, "has_fast_bfloat16", lambda device: True)
     wanted = np.geomspace(1.0, 0.02, min(shape))  # the smallest is above 0.003 of the norm
     assert wanted[-1] > 0.003 * math.sqrt((wanted**2).sum())
     x = with_singular_values(wanted, shape, dtype=torch.float32)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from samuel.torch.sharded import Exchange, owners, spread_of
+from samuel.torch.sharded import Exchange, layout_of, owners
 from tests.torch.processes import run_ranks
 from tests.torch.workers import exchange
 
@@ -52,7 +52,7 @@ def test_owners_share_the_work_evenly():
 def test_a_group_of_another_size_is_refused(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
     try:
-        with pytest.raises(ValueError, match="lies on 3 processes, and the group has 1"):
-            Exchange([spread_of(torch.zeros(2, 2), group_size=3)], [1.0])
+        with pytest.raises(ValueError, match="is on 3 processes, and the group has 1"):
+            Exchange([layout_of(torch.zeros(2, 2), group_size=3)], [1.0])
     finally:
         torch.distributed.destroy_process_group()

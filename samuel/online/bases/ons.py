@@ -114,7 +114,7 @@ class ONS(Base):
         """Factors of the squared diameter and the learning rate in the bound.
 
         Rounds with the same largest gradient are grouped: `sum g^T A^-1 g` over them is at most the growth of `log det
-        A`.
+        A`, and at most their number.
         """
         longest = _longest(gradients)
         if not np.isfinite(longest).all():
@@ -122,21 +122,30 @@ class ONS(Base):
         starts = np.flatnonzero(np.diff(longest, prepend=0.0) > 0)
         if not len(starts):  # no gradient but 0
             return 0.0, 0.0
-        start = steps = largest = 0.0
+        ridge, dim = ridge_of(dtype), gradients.shape[-1]
+        first = float(longest[starts[0]])
+        start, steps, top = self.delta * first, 0.0, 0.0
+        matrix = self.delta * first**2 * np.eye(dim)
+        before = _log_det(matrix, ridge)
         for begin, end in zip(starts, [*starts[1:], len(gradients)], strict=True):
             part, size = gradients[begin:end], longest[begin]
-            if begin == starts[0]:
-                start, matrix = self.delta * size, self.delta * size**2 * np.eye(part.shape[-1])
-                before = np.linalg.slogdet(matrix)[1]
             matrix = matrix + part.T @ part
-            after, top = np.linalg.slogdet(matrix)[1], np.linalg.eigvalsh(matrix)[-1]
-            steps += size * max(0.0, after - before)
-            start += ridge_of(dtype) * (top - largest) / size
-            before, largest = after, top
+            after, largest = _log_det(matrix, ridge), np.linalg.eigvalsh(matrix)[-1]
+            grown = after - before if np.isfinite(before) else np.inf  # squares of tiny gradients are 0
+            steps += float(size) * min(max(0.0, grown), len(part))
+            start += float(ridge * (largest - top) / size)
+            before, top = after, largest
         return start, steps
 
     def exact(self, domain: Domain) -> bool:
         return isinstance(domain, Free)
+
+
+def _log_det(matrix: np.ndarray, ridge: float) -> float:
+    """`log det` of the matrix that steps are divided by: with the ridge, below which eigenvalues are rounding."""
+    eigenvalues = np.maximum(np.linalg.eigvalsh(matrix), 0.0)
+    with np.errstate(divide="ignore"):
+        return float(np.sum(np.log(eigenvalues + ridge * eigenvalues[-1])))
 
 
 def _reach(gradients: np.ndarray, widths: np.ndarray, diameter: np.ndarray) -> np.ndarray:

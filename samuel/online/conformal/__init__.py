@@ -1,6 +1,6 @@
 """Adaptive conformal prediction: intervals around any forecaster's forecasts that keep their coverage under drift.
 
-Conformal           asked and told, one time step at a time
+Conformal           one time step at a time: `predict`, then `update`
 ConformalRegressor  around a regressor with `predict(X)`, by any score of MAPIE's shape
 backtest            a whole recorded series at once, the same numbers
 Coverage            how often intervals contained the truth: overall, and in sliding windows

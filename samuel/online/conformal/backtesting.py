@@ -9,7 +9,7 @@ import numpy as np
 
 from samuel.online.conformal.coverage import Coverage, sliding_coverage, summary, totals
 from samuel.online.conformal.delayed import Delayed
-from samuel.online.conformal.tracking import Maker, Scale, Setup, lesson, numbers, tell
+from samuel.online.conformal.tracking import Maker, Scale, Setup, data_of, give, numbers
 from samuel.online.learner import Learner, whole_number
 from samuel.online.losses import Data
 from samuel.online.play import play
@@ -72,7 +72,7 @@ def backtest(
 ) -> Backtest:
     """The intervals that a recorded series would have got from `Conformal`, compiled where that pays.
 
-    At time `t` the value `actual[t]` is told, then intervals around `forecasts[t]` are made:
+    At time `t` the value `actual[t]` is given, then intervals around `forecasts[t]` are made:
 
         for t in range(len(actual)):
             intervals.update(actual[t])
@@ -120,11 +120,11 @@ def _one_horizon(
     past_the_end = np.full((min(ahead, times), actual.shape[1]), np.nan)
     value = np.concatenate([actual[ahead:], past_the_end])
     scores = setup.scores(value, forecast)
-    told = times - len(past_the_end)
-    start, unit = _scales(Scale(setup, learner, ahead), scores[:told])
+    labels = times - len(past_the_end)
+    start, unit = _scales(Scale(setup, learner, ahead), scores[:labels])
     known = np.maximum(0, np.arange(times) - ahead + 1)  # how many scores were known when a forecast was made
     learning = _row(unit, known) > 0
-    data = lesson(scores[:told], start[-1], unit[-1], learning[:told])
+    data = data_of(scores[:labels], start[-1], unit[-1], learning[:labels])
     decisions = _decisions(setup, learner, ahead, data, known, backend)
     bounds = _row(start, known) + _row(unit, known) * decisions
     low, high = setup.interval(forecast, bounds)
@@ -153,7 +153,7 @@ def _row(history: np.ndarray, count: np.ndarray) -> np.ndarray:
 def _decisions(setup: Setup, learner: Learner, ahead: int, data: Data, known: np.ndarray, backend: Any) -> np.ndarray:
     """The decision that each forecast's bounds are made of, `(times, sides * streams)`."""
     features, target = (array[:, 0] for array in data) if learner.streams is None else data
-    feedback, told = learner.rule.feedback, len(target)
+    feedback, labels = learner.rule.feedback, len(target)
     late = ahead > 1 and feedback != "full"  # which is taken at the present in any case
     if late and feedback == "loss":  # part of it is taken at the present: no rule of ours does that
         made = _by_hand(setup, learner, ahead, features, target, len(known))
@@ -163,13 +163,13 @@ def _decisions(setup: Setup, learner: Learner, ahead: int, data: Data, known: np
             Delayed(1, learner.domain, learner.late_rule, ahead), streams=learner.streams, dtype=str(learner.dtype)
         )
     made = []
-    if told:
+    if labels:
         trace = play(learner, Recorded(setup.loss, (features, target)), record="decisions", backend=backend)
         made = list(trace.needed("decision"))
     if isinstance(learner.rule, Delayed):
-        made += [learner.rule.decision_after(learner._state, rounds) for rounds in range(len(known) - told)]
+        made += [learner.rule.decision_after(learner._state, rounds) for rounds in range(len(known) - labels)]
         return np.stack(made).reshape(len(known), -1)
-    return np.stack([*made, learner.predict()]).reshape(told + 1, -1)[known]
+    return np.stack([*made, learner.predict()]).reshape(labels + 1, -1)[known]
 
 
 def _by_hand(
@@ -179,7 +179,7 @@ def _by_hand(
     for t in range(times):
         if t >= ahead:
             data = features[t - ahead], target[t - ahead]
-            tell(learner, setup.loss, data, made[t - ahead], tickets[t - ahead])
+            give(learner, setup.loss, data, made[t - ahead], tickets[t - ahead])
         made.append(learner.predict())
         tickets.append(learner.ticket())
     return made

@@ -72,7 +72,7 @@ class Delayed(Rule):
         return self._remembered(state, inner, state.round), usual
 
     def decision_after(self, state: DelayedState, rounds: int) -> Array:
-        """The decision of a coming round, if all feedback there is has been told: fewer than `delay` rounds on."""
+        """The decision of a coming round, if all feedback so far was given: fewer than `delay` rounds ahead."""
         return self._at(state.past, state.round + rounds + 1)
 
     def _remembered(self, state: DelayedState, inner: Any, round: Array | int) -> DelayedState:

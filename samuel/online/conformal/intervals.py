@@ -1,4 +1,4 @@
-"""Intervals around forecasts, asked and told one time step at a time."""
+"""Intervals around forecasts, one time step at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from samuel.online.conformal.coverage import Coverage, Tally, summary
-from samuel.online.conformal.tracking import Maker, Scale, Setup, lesson, numbers, tell
-from samuel.online.learner import Learner, Ticket, whole_number
+from samuel.online.conformal.tracking import Maker, Scale, Setup, data_of, give, numbers
+from samuel.online.learner import Learner, Ticket, UpdateLock, whole_number
 
 
 class Conformal:
@@ -16,15 +16,15 @@ class Conformal:
 
     For every horizon a learner of its own follows the quantile of the scores `s = |y - f|` by the pinball loss of its
     bound, `l(b) = max(c (s - b), (c - 1) (s - b))` with coverage `c`. With a strongly adaptive learner the loss is
-    close to that of the best fixed bound on every stretch of time.
+    close to that of the best fixed bound on every interval of time.
 
     Time `t` counts the calls of `predict`, from 0. The call at time `t` takes forecasts for the times `t + h`, one
-    for each horizon `h`. `update(actual)` then tells the value at the new present, `t + 1`; labels may also come
+    for each horizon `h`. `update(actual)` then gives the value at the new present, `t + 1`; labels may also come
     late, out of order, or never. Sources: Gibbs and Candès (2021) for the idea, Bhatnagar, Wang, Xiong and Bai (2023)
     for strongly adaptive learners, Angelopoulos, Candès and Tibshirani (2023) for learning the bound itself.
 
     Args:
-        coverage: how often intervals shall contain the truth.
+        coverage: the share of intervals that should contain the truth.
         horizons: how many steps ahead; a list for several, each with a learner and a clock of its own.
         learner: called as `learner(1, domain, streams=...)` for every horizon: the class of a learner, or a function
             such as `lambda dim, domain, streams: Single(OGD(0.05), dim, domain, streams=streams)`. `Samuel` by
@@ -42,7 +42,7 @@ class Conformal:
 
     >>> import numpy as np
     >>> random = np.random.default_rng(0)
-    >>> noise = random.normal(size=1000) * np.where(np.arange(1000) < 500, 1.0, 5.0)  # nobody tells
+    >>> noise = random.normal(size=1000) * np.where(np.arange(1000) < 500, 1.0, 5.0)  # no notice of the change
     >>> intervals = Conformal(coverage=0.9, window=200)
     >>> for error in noise:
     ...     low, high = intervals.predict(20.0)
@@ -68,6 +68,7 @@ class Conformal:
         window = whole_number("window", window, least=1)
         self.patience: int = whole_number("patience", patience, least=0)
         self.time: int = 0
+        self._lock = UpdateLock()
         self._clocks = tuple(_Clock(self.setup, self.setup.make(learner, h), h, window) for h in self.setup.ahead)
 
     @property
@@ -81,12 +82,12 @@ class Conformal:
         return tuple(clock.learner for clock in self._clocks)
 
     def reach(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far intervals made now would reach below and above their forecasts. Asking changes nothing."""
+        """How far intervals made now would reach below and above their forecasts. Nothing changes."""
         below, above = zip(*(self.setup.reach(clock.bounds()) for clock in self._clocks), strict=True)
         return self._shaped(below), self._shaped(above)
 
     def predict(self, forecast: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Low and high end of the intervals around the forecasts made now. Time goes on by one step.
+        """Low and high end of the intervals around the forecasts made now. The time advances by one step.
 
         Args:
             forecast: of the value at `time + h` for each horizon `h`, of shape `([horizons], [streams])`; nan where
@@ -97,17 +98,18 @@ class Conformal:
         """
         forecast = numbers("forecast", forecast, self.shape, "([horizons], [streams])")
         ends = []
-        for clock, ahead, made in zip(self._clocks, self.setup.ahead, self._by_horizon(forecast), strict=True):
-            ends.append(clock.issue(self.time + ahead, made))
-            clock.forget(self.time - self.patience)
-        self.time += 1
+        with self._lock:
+            for clock, ahead, made in zip(self._clocks, self.setup.ahead, self._by_horizon(forecast), strict=True):
+                ends.append(clock.issue(self.time + ahead, made))
+                clock.forget(self.time - self.patience)
+            self.time += 1
         low, high = zip(*ends, strict=True)
         return self._shaped(low), self._shaped(high)
 
     def update(self, actual: Any, at: int | None = None) -> None:
-        """Tell a value; every horizon learns from the interval that it made for that time.
+        """Give a value; every horizon learns from the interval that it made for that time.
 
-        Values for which no interval waits are passed over: those before the first horizon has passed, and those that
+        Values for which no interval waits are ignored: those before the first horizon has passed, and those that
         come later than `patience` allows.
 
         Args:
@@ -115,17 +117,21 @@ class Conformal:
             at: the time it belongs to; the present, `time`, by default.
 
         Raises:
-            ValueError: for a value of the wrong shape, for a time in the future, and for a time whose value was told
+            ValueError: for a value of the wrong shape, for a time in the future, and for a time whose value was given
                 before. Nothing has changed then.
         """
+        actual = numbers("actual", actual, self.setup.label_shape, "([streams])").reshape(-1)
+        with self._lock:
+            self._learn(actual, at)
+
+    def _learn(self, actual: np.ndarray, at: int | None) -> None:
         at = self.time if at is None else whole_number("at", at, least=0)
         if at > self.time:
             raise ValueError(f"at must be at most {self.time}, the present time (calls of predict), got {at}")
-        actual = numbers("actual", actual, self.setup.label_shape, "([streams])").reshape(-1)
         waiting = [clock for clock in self._clocks if at in clock.waiting]
         if not waiting and at >= min(self.setup.ahead) and at >= self.time - self.patience:
             raise ValueError(
-                f"the value at time {at} was told before; time goes on with predict, and late values come with at=..."
+                f"the value at time {at} was given before; predict advances the time, and late values come with at=..."
             )
         for clock in waiting:
             clock.learn(at, actual)
@@ -194,10 +200,10 @@ class _Clock:
         """Score the interval that was made for that time."""
         issued = self.waiting.pop(at)
         scores = self.setup.scores(actual, issued.forecast)
-        data = lesson(scores, self.scale.start, self.scale.unit, issued.learning)
+        data = data_of(scores, self.scale.start, self.scale.unit, issued.learning)
         if self.learner.streams is None:
             data = tuple(array[0] for array in data)
-        tell(self.learner, self.setup.loss, data, issued.decision, issued.ticket)
+        give(self.learner, self.setup.loss, data, issued.decision, issued.ticket)
         known = np.isfinite(issued.low) & ~np.isnan(actual)
         covered = (issued.low <= actual) & (actual <= issued.high)
         loss = self.setup.missed_by(issued.bounds, scores)

@@ -10,6 +10,7 @@ from samuel.core.options import real_array
 from samuel.online.conformal.coverage import Coverage
 from samuel.online.conformal.intervals import Conformal
 from samuel.online.conformal.tracking import Maker
+from samuel.online.learner import UpdateLock
 
 
 class Score(Protocol):
@@ -32,7 +33,7 @@ class ConformalRegressor:
 
     Args:
         regressor: such as one of scikit-learn.
-        coverage: how often intervals shall contain the target.
+        coverage: the share of intervals that should contain the target.
         score: how far off a prediction is: the error by default, or an object like MAPIE's scores, with
             `get_signed_conformity_scores`, `get_estimation_distribution` and `sym`.
         learner: as for `Conformal`, like the rest.
@@ -45,7 +46,7 @@ class ConformalRegressor:
     >>> from samuel.online.conformal import ConformalRegressor
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(1500, 3))
-    >>> y = X @ [1.0, 2.0, 3.0] + random.normal(size=1500) * np.where(np.arange(1500) < 1000, 1.0, 5.0)  # nobody tells
+    >>> y = X @ [1.0, 2.0, 3.0] + random.normal(size=1500) * np.where(np.arange(1500) < 1000, 1.0, 5.0)  # no notice
     >>> model = ConformalRegressor(LinearRegression().fit(X[:500], y[:500]), coverage=0.9, window=200)
     >>> for t in range(500, 1500):
     ...     points, intervals = model.predict_interval(X[t : t + 1])
@@ -73,6 +74,7 @@ class ConformalRegressor:
         self.regressor = regressor
         self.score = score
         sides = "symmetric" if score is None or score.sym else "separate"
+        self._lock = UpdateLock()
         self._scores = Conformal(coverage, learner=learner, sides=sides, bound=bound, warmup=warmup, window=window)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -103,9 +105,10 @@ class ConformalRegressor:
         if not np.isfinite(scores).all():
             row = known[np.argmin(np.isfinite(scores))]
             raise ValueError(f"scores must be finite, got {scores[~np.isfinite(scores)][0]} for row {row}")
-        for score in scores:
-            self._scores.predict(0.0)
-            self._scores.update(score)
+        with self._lock:
+            for score in scores:
+                self._scores.predict(0.0)
+                self._scores.update(score)
 
     def coverage(self) -> Coverage:
         """How often intervals contained the target so far, overall and in windows; widths are those of scores."""

@@ -113,9 +113,10 @@ class Setup:
 
     def _samuel(self, domain: Domain, ahead: int, streams: int | None) -> Learner:
         # Gradients of pinball losses are at most 1 in size. With sums that start from there, newborns do not take a
-        # full step after a small gradient, as scale-free ones would: bounds fall slowly and rise fast. Newborns do not
-        # inherit weight: a block that went too far would hand it on before late labels tell.
-        base = Adagrad(delta=1.0)
+        # full step after a small gradient, as scale-free ones would: bounds fall slowly and rise fast. With late
+        # labels as many gradients are under way as steps ahead, and count from the start (McMahan and Streeter, NeurIPS
+        # 2014). Newborns do not inherit weight: a block that went too far would hand it on before late labels tell.
+        base = Adagrad(delta=float(ahead))
         options: dict[str, Any] = {"base": base, "newborns": "warm", "streams": streams}
         if self.bound is None:
             return Samuel(1, domain, learning_rates=RATES, **options)
@@ -165,7 +166,7 @@ class Scale:
         count = learner.streams or 1
         self._level, self._symmetric = setup.loss.level, setup.sides == "symmetric"
         # Feedback that comes h rounds late wants steps that are sqrt(h) times smaller (Quanrud and Khashabi 2015): a
-        # learner goes on in one direction for h rounds before it is told that it went too far.
+        # learner goes on in one direction for h rounds before the first gradient against it.
         self._slowness = math.sqrt(ahead)
         self._scores = np.full((count, setup.needed), np.nan)
         self._seen = np.zeros(count, dtype=int)
@@ -195,16 +196,16 @@ class Scale:
         self.start[rows] = size if self._symmetric else _quantile(recent, self._level)
 
 
-def lesson(scores: np.ndarray, start: np.ndarray, unit: np.ndarray, learning: np.ndarray) -> Data:
+def data_of(scores: np.ndarray, start: np.ndarray, unit: np.ndarray, learning: np.ndarray) -> Data:
     """The data of the pinball loss in a learner's units: of a loss that is always 0 where there is nothing to learn."""
-    told = learning & ~np.isnan(scores)
-    far = np.finfo(float).max / 4  # as good as infinite, and can be reckoned with
+    known = learning & ~np.isnan(scores)
+    far = np.finfo(float).max / 4  # stands for infinity in finite arithmetic
     with np.errstate(over="ignore"):
-        target = (np.where(told, scores, 0.0) - np.where(told, start, 0.0)) / np.where(told, unit, 1.0)
-    return told[..., None].astype(float), np.clip(np.where(told, target, 0.0), -far, far)
+        target = (np.where(known, scores, 0.0) - np.where(known, start, 0.0)) / np.where(known, unit, 1.0)
+    return known[..., None].astype(float), np.clip(np.where(known, target, 0.0), -far, far)
 
 
-def tell(learner: Learner, loss: PinballLoss, data: Data, decision: np.ndarray, ticket: Ticket | None) -> None:
+def give(learner: Learner, loss: PinballLoss, data: Data, decision: np.ndarray, ticket: Ticket | None) -> None:
     """Give a learner the loss of an earlier decision, in the way in which it takes feedback."""
     feedback = learner.rule.feedback
     if feedback == "full":

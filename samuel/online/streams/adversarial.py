@@ -30,7 +30,7 @@ class Adversary(Generated):
     Args:
         dim: number of coordinates.
         longest: rounds of the longest blocks, a power of 2.
-        seed: the same seed gives the same stream, however it is cut into stretches.
+        seed: the same seed gives the same stream, however it is cut.
         streams: how many independent streams run side by side; None for one.
 
     >>> (gradients,) = Adversary(dim=4).data(0, 3)

@@ -25,7 +25,7 @@ class ExpertAdvice(Generated):
         dim: number of experts, at least 2.
         period: rounds for which one expert is the best.
         gap: by how much it is better, above 0 and at most 1/2.
-        seed: the same seed gives the same stream, however it is cut into stretches.
+        seed: the same seed gives the same stream, however it is cut.
         streams: how many independent streams run side by side; None for one.
 
     >>> stream = ExpertAdvice(dim=4, period=1000, gap=0.4)

@@ -49,6 +49,8 @@ class Recorded(Stream):
     arrays: Sequence[Any]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.loss, LossFamily):
+            raise ValueError(f"loss must be a family of losses such as SquaredLoss(), got {self.loss!r}")
         arrays = tuple(real_array("a stream's data", array) for array in self.arrays)
         if not arrays or any(array.ndim == 0 for array in arrays):
             raise ValueError(f"a stream's data are arrays with rounds along their first axis, got {self.arrays!r}")
@@ -62,6 +64,7 @@ class Recorded(Stream):
             if not np.isfinite(array).all():
                 place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
                 raise ValueError(f"a stream's data must be finite, got {array[place]} at {place}")
+        self.loss.check(arrays)
         object.__setattr__(self, "arrays", arrays)
         object.__setattr__(self, "rounds", len(arrays[0]))
         object.__setattr__(self, "dim", arrays[0].shape[-1])

@@ -53,7 +53,7 @@ class CsvStream(Encoded):
         most_features: maximum number of features.
         separator: between two cells.
         decimal: decimal mark, "." or ",".
-        tell: progress callback, called with the number of rows read.
+        progress: called with the number of rows read.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -88,7 +88,7 @@ class CsvStream(Encoded):
         most_features: int = 100,
         separator: str = ",",
         decimal: str = ".",
-        tell: Callable[[int], None] | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
         options = Options(task, level, columns, drop, missing, scale, intercept, most_features)
         if not isinstance(separator, str) or len(separator) != 1 or separator in '"\r\n':
@@ -104,7 +104,7 @@ class CsvStream(Encoded):
                 header = _header(rows, name, target, separator)
                 even = _even(rows, name, len(header))
                 even = even if decimal == "." else _with_points(even, name)
-                super().__init__(name, header, target, even, options, tell)
+                super().__init__(name, header, target, even, options, progress)
             except damaged as error:
                 raise ValueError(f"{name}: the file cannot be read to its end: {error}") from None
 

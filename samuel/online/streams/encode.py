@@ -124,10 +124,10 @@ class Encoded(Stream):
         target: str,
         rows: Iterator[Row],
         options: Options,
-        tell: Callable[[int], None] | None,
+        progress: Callable[[int], None] | None,
     ) -> None:
         table = _Table(source, header, target, options)
-        table.read(rows, tell)
+        table.read(rows, progress)
         self.loss: LossFamily = options.loss
         self.names = (*table.feature_names, *(("intercept",) if options.intercept else ()))
         self.dim: int = len(self.names)
@@ -168,9 +168,7 @@ class Encoded(Stream):
 
     def _stored(self, start: int, stop: int) -> np.ndarray:
         if not 0 <= start <= stop <= (self.rounds or 0):
-            raise ValueError(
-                f"a stretch of rounds needs 0 <= start <= stop <= {self.rounds}, got start={start} and stop={stop}"
-            )
+            raise ValueError(f"rounds need 0 <= start <= stop <= {self.rounds}, got start={start} and stop={stop}")
         return self._table.stored(start + self.warm_up, stop + self.warm_up)
 
 
@@ -261,7 +259,7 @@ class _Table:
                 "Choose columns with columns= or drop=, or allow more with most_features="
             )
 
-    def read(self, rows: Iterator[Row], tell: Callable[[int], None] | None) -> None:
+    def read(self, rows: Iterator[Row], progress: Callable[[int], None] | None) -> None:
         """Read all rows, check them and store them."""
         at_once = max(1, CELLS_AT_ONCE // self.cells)
         read = 0
@@ -269,8 +267,8 @@ class _Table:
             places, cells = zip(*chunk, strict=True)
             self._store(places, list(zip(*cells, strict=True)))
             read += len(chunk)
-            if tell is not None:
-                tell(read)
+            if progress is not None:
+                progress(read)
         self._check_all(read)
         if self.scaled_target:
             first = self.rows if self._first_scaled is None else self._first_scaled
@@ -313,7 +311,8 @@ class _Table:
                 place = places[cells.index(first)]
                 raise self.error(
                     f"{place}, column {column.name!r}: {_shown(first)} has a comma where numbers have a point; if "
-                    f"it is a decimal comma, say decimal=',', or leave the column out with drop=[{column.name!r}]"
+                    "it is a decimal comma, say decimal=','; if it separates thousands, write the numbers without; or "
+                    f"leave the column out with drop=[{column.name!r}]"
                 )
         if column.words:
             try:
@@ -340,7 +339,7 @@ class _Table:
                 else f"correct it, or leave the column out with drop=[{column.name!r}]"
             )
             if DECIMAL_COMMA.fullmatch(cell):
-                hint = "if it is a decimal comma, say decimal=','"
+                hint = "if it is a decimal comma, say decimal=','; if it separates thousands, write numbers without"
             raise self.error(f"{place}, column {column.name!r}: {_shown(cell)} is not a number; {hint}")
         if not abs(value) <= LARGEST:
             reason = "too large to compute with" if math.isfinite(value) else "not a finite number"
@@ -358,10 +357,11 @@ class _Table:
             return self._class(column, word, place)
         if word not in column.codes:
             if len(column.codes) == MOST_CATEGORIES:
+                odd = " (numbers are written like 1234.5, without signs that separate thousands, units or percent)"
                 raise self.error(
                     f"{place}, column {column.name!r}: {_shown(word)} is the {MOST_CATEGORIES + 1}st value of this "
-                    f"column of words, and at most {MOST_CATEGORIES} can be told apart; leave it out with "
-                    f"drop=[{column.name!r}]"
+                    f"column of words, and at most {MOST_CATEGORIES} are encoded; leave it out with "
+                    f"drop=[{column.name!r}]{odd * any(sign.isdigit() for sign in word)}"
                 )
             column.codes[word] = len(column.codes)
         return column.codes[word]

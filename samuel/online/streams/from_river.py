@@ -37,7 +37,7 @@ class RiverStream(Encoded):
         intercept: add a feature that is always 1.
         most_features: refuse a data set that makes more features than this.
         rows: number of rows; all by default. Required for data sets without an end.
-        tell: progress callback, called with the number of rows read.
+        progress: called with the number of rows read.
 
     Raises:
         ValueError: if river is not installed, or the data set cannot be used.
@@ -61,7 +61,7 @@ class RiverStream(Encoded):
         intercept: bool = True,
         most_features: int = 100,
         rows: int | None = None,
-        tell: Callable[[int], None] | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
         if task is not None:
             one_of("task", task, TASKS)
@@ -88,7 +88,7 @@ class RiverStream(Encoded):
                 raise ValueError(f"{name} has no rows")
             keys = list(first[0])
             header = [*map(str, keys), TARGET]
-            super().__init__(name, header, TARGET, _rows(chain([first], pairs), keys), options, tell)
+            super().__init__(name, header, TARGET, _rows(chain([first], pairs), keys), options, progress)
 
     def __reduce__(self) -> Any:
         """A copy reads the data set again: the temporary file belongs to the process."""

@@ -49,7 +49,7 @@ class Generated(Stream):
 
     def data(self, start: int, stop: int) -> Data:
         if not 0 <= start <= stop:
-            raise ValueError(f"a stretch of rounds needs 0 <= start <= stop, got start={start} and stop={stop}")
+            raise ValueError(f"rounds need 0 <= start <= stop, got start={start} and stop={stop}")
         block = self.block
         last = max(stop - 1, start) // block
         pieces = [

@@ -25,7 +25,7 @@ class DriftingQuantile(Generated):
         period: rounds between two changes.
         drift: "abrupt": `m` and `s` are new every `period` rounds; "gradual": they move evenly from one draw to the
             next; "recurring": abrupt, and the same few come back in turn.
-        seed: the same seed gives the same stream, however it is cut into stretches.
+        seed: the same seed gives the same stream, however it is cut.
         streams: how many independent streams run side by side; None for one.
         concepts: how many distributions recur.
 

@@ -76,7 +76,7 @@ class DriftingRegression(_Drifting):
         period: rounds between two changes.
         noise: standard deviation of the noise on the targets.
         radius: norm of the true coefficients.
-        seed: the same seed gives the same stream, however it is cut into stretches.
+        seed: the same seed gives the same stream, however it is cut.
         streams: how many independent streams run side by side; None for one.
         drift: "abrupt": all at once every `period` rounds; "gradual": at constant speed along the sphere, from one
             draw to the next in `period` rounds; "recurring": abrupt, and the same few vectors come back in turn.
@@ -124,7 +124,7 @@ class DriftingClassification(_Drifting):
         period: rounds between two changes.
         noise: share of labels that are flipped after that, at most 1/2.
         radius: norm of the true coefficients; the larger, the clearer the labels.
-        seed: the same seed gives the same stream, however it is cut into stretches.
+        seed: the same seed gives the same stream, however it is cut.
         streams: how many independent streams run side by side; None for one.
         drift: "abrupt", "gradual" or "recurring"; see `DriftingRegression`.
         concepts: how many vectors recur.

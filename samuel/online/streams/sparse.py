@@ -43,7 +43,7 @@ class SparseRegression(Generated):
         noise: standard deviation of the noise on targets; for classification the share of labels flipped.
         radius: bound of every true coefficient.
         rotated: rotate features at random. They are then not sparse, though gradients still have few large directions.
-        seed: the same seed gives the same stream, however it is cut into stretches.
+        seed: the same seed gives the same stream, however it is cut.
         streams: how many independent streams run side by side; None for one.
 
     >>> stream = SparseRegression(dim=50)

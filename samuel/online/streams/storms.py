@@ -1,4 +1,4 @@
-"""Long calm stretches and short storms."""
+"""Long calm phases and short storms."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DIRECTIONS, SIGNS, WHICH = 1, 2, 3
 
 @dataclass(frozen=True)
 class Storms(Generated):
-    """Long calm stretches of small gradients, broken by short storms of large ones: the paper's Table 1 as a stream.
+    """Long calm phases of small gradients, broken by short storms of large ones: the paper's Table 1 as a stream.
 
-    Calm and storm take turns. In a stretch, calm or storm, every coordinate of the gradients is up or down with a
-    preference of its own that lasts for the stretch; in the next one it is drawn anew. So there is something to
-    learn in every stretch, and what was learned in the last is worth nothing. Gradients have norm 1 in storms and
+    Calm and storm take turns. In a phase, calm or storm, every coordinate of the gradients is up or down with a
+    preference of its own that lasts for the phase; in the next one it is drawn anew. So there is something to
+    learn in every phase, and what was learned in the last is worth nothing. Gradients have norm 1 in storms and
     norm `scale` in the calm.
 
     What the bounds of the table say of an interval `I` here, with decisions of width 1:
 
-    - `sqrt(T)`: no more about a calm stretch than about the whole run.
-    - `sqrt(|I|)`: for a calm stretch of `n` rounds `sqrt(n)`, although no decision could lose more than about
+    - `sqrt(T)`: no more about a calm phase than about the whole run.
+    - `sqrt(|I|)`: for a calm phase of `n` rounds `sqrt(n)`, although no decision could lose more than about
       `scale * n` in it. Up to `n = scale^-2` rounds that is no bound at all, and a learner that is no better than
       it (with steps or weights made for gradients of norm 1) has not moved yet.
     - `sqrt(sum |g|^2)`: `scale * sqrt(n)` in the calm and `sqrt(storm)` for a storm, so that for lengths between a
@@ -38,16 +38,16 @@ class Storms(Generated):
       learned at steps of their own.
 
     Play on `Ball(1.0)`, and with `sparse=True` on `Box(-1.0, 1.0)`. The defaults are no powers of 2, so that
-    stretches do not begin where blocks of a geometric cover do.
+    phases do not begin where blocks of a geometric cover do.
 
     Args:
         dim: number of coordinates.
-        calm: rounds of a calm stretch; each turn begins with it.
+        calm: rounds of a calm phase; each turn begins with it.
         storm: rounds of a storm.
         scale: norm of gradients in the calm, above 0 and at most 1 (no storms then).
         preference: how clear the direction is: the mean of a sign, above 0 and at most 1.
         sparse: one coordinate at a time.
-        seed: the same seed gives the same stream, however it is cut into stretches.
+        seed: the same seed gives the same stream, however it is cut.
         streams: how many independent streams run side by side; None for one.
 
     >>> stream = Storms(dim=4, calm=1000, storm=50)
@@ -80,8 +80,8 @@ class Storms(Generated):
     def _directions(self, start: int, stop: int) -> np.ndarray:
         """The preferred sign of each coordinate, `(rounds, *streams, dim)`."""
         turn = self.calm + self.storm
-        stretch = 2 * (np.arange(start, stop) // turn) + self.stormy(start, stop)
-        numbers, place = np.unique(stretch, return_inverse=True)
+        phase = 2 * (np.arange(start, stop) // turn) + self.stormy(start, stop)
+        numbers, place = np.unique(phase, return_inverse=True)
         signs = [self.random(DIRECTIONS, int(number)).random(size=(*self.batch, self.dim)) < 0.5 for number in numbers]
         return np.where(np.reshape(signs, (-1, *self.batch, self.dim)), 1.0, -1.0)[place]
 

@@ -1,4 +1,4 @@
-"""Hooks for training loops of others: evaluate and keep the averaged parameters, log rates and shifts.
+"""Callbacks for trainers, which evaluate and save the averaged parameters, and loggers of rates and shifts.
 
 | module | for |
 |---|---|
@@ -6,5 +6,5 @@
 | `samuel.torch.hooks.lightning` | `LightningCallback` for Lightning |
 | `samuel.torch.hooks.loggers` | `TensorBoardLogger` and `WandbLogger` for any loop |
 
-Each module imports the library it is for, and nothing else does.
+Each module imports its library; `samuel.torch` does not import them.
 """

@@ -1,4 +1,4 @@
-"""Callback for Lightning: it validates the averaged parameters and keeps them as the final model.
+"""Callback for Lightning: validates the averaged parameters and keeps them as the final model.
 
 from samuel.torch import Samuel
 from samuel.torch.hooks.lightning import LightningCallback
@@ -40,7 +40,7 @@ class LightningCallback(Callback):
         self.swap = Swap()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse a module without the optimizer that this is for."""
+        """Refuse a module without a Samuel optimizer."""
         if not _optimizers(trainer):
             names = ", ".join(type(optimizer).__name__ for optimizer in trainer.optimizers) or "none"
             raise ValueError(

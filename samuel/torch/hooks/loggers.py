@@ -7,7 +7,7 @@
         if step % 50 == 0:
             logger.log(optimizer, step)
 
-Reading values waits for the device, so log now and then.
+Reading values synchronises with the device, so do not log every step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from samuel.torch.optimizer import Samuel
 
 
 def facts(optimizer: Samuel, prefix: str = "samuel/") -> dict[str, float]:
-    """What is worth logging of an optimizer, by name: the learning rate of each role, shifts and skipped steps.
+    """Diagnostics of an optimizer by name: the learning rate of each role, shifts and skipped steps.
 
     >>> import torch
     >>> sorted(facts(Samuel(torch.nn.Linear(3, 2))))
@@ -37,7 +37,7 @@ class TensorBoardLogger:
 
     Args:
         writer: where to log.
-        prefix: what names begin with.
+        prefix: prefix of the names.
 
     >>> import tempfile, torch
     >>> from tensorboardX import SummaryWriter
@@ -64,7 +64,7 @@ class WandbLogger:
 
     Args:
         run: what `wandb.init` returned.
-        prefix: what names begin with.
+        prefix: prefix of the names.
 
     >>> class Run:
     ...     config, log = {}, staticmethod(lambda values, step: print(values["samuel/shifts"], step))

@@ -46,7 +46,7 @@ class Swap:
         return self._open is not None
 
     def to_averaged(self, *optimizers: Samuel) -> None:
-        """Put the averaged parameters into the model, unless they are there."""
+        """Put the averaged parameters into the model, if they are not there."""
         if self._open is not None:
             return
         with ExitStack() as stack:
@@ -55,13 +55,13 @@ class Swap:
             self._open = stack.pop_all()
 
     def to_trained(self) -> None:
-        """Put the trained parameters back, unless they are there."""
+        """Restore the trained parameters, if they are not there."""
         if self._open is not None:
             stack, self._open = self._open, None
             stack.close()
 
     def keep_averaged(self, model: Module, *optimizers: Samuel) -> None:
-        """Leave the averaged parameters in a model for good: the end of a run."""
+        """Leave the averaged parameters in a model permanently, at the end of a run."""
         self.to_averaged(*optimizers)
         averaged = {name: value.detach().clone() for name, value in model.state_dict(keep_vars=True).items()}
         self.to_trained()

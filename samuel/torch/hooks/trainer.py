@@ -1,4 +1,4 @@
-"""Callback for the Trainer of Hugging Face's transformers: it evaluates the averaged parameters and logs the real rate.
+"""Callback for Hugging Face's Trainer: evaluates and saves the averaged parameters, logs the learning rate in use.
 
 from samuel.torch import Samuel
 from samuel.torch.hooks.trainer import TrainerCallback
@@ -46,11 +46,11 @@ class TrainerCallback(transformers.TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Refuse another optimizer, and warn where gradients are clipped before this one sees them."""
+        """Refuse other optimizers; warn of clipping before the optimizer."""
         optimizer = _optimizer(kwargs)
         if args.max_grad_norm and optimizer.on_shift == "restart":
             warnings.warn(
-                f"max_grad_norm={args.max_grad_norm:g} clips gradients before the shift detector can see them; give "
+                f"max_grad_norm={args.max_grad_norm:g} clips gradients before the shift detector; use "
                 f"TrainingArguments(max_grad_norm=0) and Samuel(clip={args.max_grad_norm:g})",
                 stacklevel=2,
             )
@@ -58,7 +58,7 @@ class TrainerCallback(transformers.TrainerCallback):
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Have the Trainer log the learning rate in use; it is read only before steps that are logged."""
+        """Replace the logged multiplier by the learning rate in use, which is read only for steps that are logged."""
         step = state.global_step + 1
         if step % max(state.logging_steps, 1) == 0 or (step == 1 and args.logging_first_step):
             _log_rate(kwargs)

@@ -94,7 +94,7 @@ def test_any_beginning_of_a_split_is_mixed_and_always_the_same(tmp_path, make_im
 
 def test_it_is_decoded_once_and_again_when_a_file_changes(tmp_path, images):
     heard = []
-    options = {"cache": images / "cache", "tell": lambda *told: heard.append(told)}  # even in the folder itself
+    options = {"cache": images / "cache", "progress": lambda *told: heard.append(told)}  # even in the folder itself
     cifar10(images, **options)
     assert heard[-1] == ("decoding CIFAR-10, test", 10, 10)
     heard.clear()

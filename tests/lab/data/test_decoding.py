@@ -133,7 +133,7 @@ def test_many_files_are_decoded_in_worker_processes_into_one_array(tmp_path):
         crop=False,
         what="squares",
         workers=2,
-        tell=lambda *told: heard.append(told),
+        progress=lambda *told: heard.append(told),
     )
     array = np.load(tmp_path / "out.npy")
     assert array.shape == (599, 2, 2, 3)

@@ -52,7 +52,7 @@ def test_an_archive_is_unpacked_once_into_the_cache_and_again_if_files_are_gone(
     with tarfile.open(tmp_path / "images.tar.gz", "w:gz") as tar:
         tar.add(images, "some-images")
     heard = []
-    options = {"cache": tmp_path / "cache", "tell": lambda *told: heard.append(told)}
+    options = {"cache": tmp_path / "cache", "progress": lambda *told: heard.append(told)}
     folder = image_folder(tmp_path / "images.tar.gz", **options)
     assert heard[-1][0] == "unpacking images.tar.gz"
     assert folder.facts["listing"] == image_folder(images).facts["listing"]

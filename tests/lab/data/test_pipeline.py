@@ -144,7 +144,7 @@ def test_impossible_options_and_steps_are_refused(files):
 def test_centres_are_decoded_once_into_the_cache(tmp_path, folder):
     val, classes = image_folder(folder).val, image_folder(folder).classes
     heard = []
-    options = {"cache": tmp_path, "tell": lambda *told: heard.append(told)}
+    options = {"cache": tmp_path, "progress": lambda *told: heard.append(told)}
     split, facts = centre_crops(val, classes, SIZE, **options)
     assert np.array_equal(split.inputs, [centre_crop(path, SIZE) for path in val.paths])
     assert split.labels.tolist() == val.labels.tolist()

@@ -57,7 +57,7 @@ def test_archives_of_every_kind_unpack_to_what_was_packed(tmp_path, kind):
             for name, content in contents.items():
                 tar.addfile(entry(name, size=len(content)), io.BytesIO(content))
     heard = []
-    target = unpack(archive, tmp_path / "new" / "target", tell=lambda *told: heard.append(told))
+    target = unpack(archive, tmp_path / "new" / "target", progress=lambda *told: heard.append(told))
     assert {name: (target / name).read_bytes() for name in contents} == contents
     assert (target / "empty").is_dir()
     assert everything_in(tmp_path / "new") == {

@@ -4,11 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from samuel_lab.models import ConvNet, Task
 from samuel_lab.models.convnet import _patches
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_quickly():
+    """Not here: 500 steps take longer than compiling one well."""
 
 
 def test_its_layers_are_convolutions_of_stride_two():

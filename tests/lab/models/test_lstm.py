@@ -12,17 +12,10 @@ from jax.extend.core import jaxprs_in_params
 
 from samuel_lab.models import BiLSTM, Task
 from samuel_lab.models.lstm import both_ends
-from tests.compiling import quickly
 from tests.lab.models.plain_lstm import PlainBiLSTM, plain_ends
 
 NETWORK = BiLSTM(vocabulary=20, embedding=5, hidden=4)
 SENTENCES = np.array([[5, 7, 9, 2, 11], [6, 3, 8, 0, 0], [2, 0, 0, 0, 0], [0, 0, 0, 0, 0]], np.int32)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_quickly():
-    with quickly():
-        yield
 
 
 def drawn(task):
@@ -118,7 +111,7 @@ def batches(draw):
     return padded(draw(st.lists(st.integers(0, width), min_size=1, max_size=5)), width)
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(batches(), st.integers(1, 6), st.sampled_from([1, 3, 4, 16]))
 @example(padded([0, 7, 1, 3], 7), 4, 2)
 @example(padded([0], 1), 1, 4)

@@ -17,7 +17,7 @@ def seeded() -> Report:
     return run(
         Plan(
             streams=("drift", "classes-recurring", "advice", "quantile"),
-            learners=("ogd", "hedge", "flh", "aflh", "saol", "parameter-free", "samuel"),
+            learners=("ogd", "hedge", "flh", "aflh", "saol", "parameter-free", "samuel", "samuel-blocks"),
             rounds=256,
             dim=2,
             seeds=2,

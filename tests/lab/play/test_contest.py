@@ -184,11 +184,11 @@ def test_weights_are_shares_of_one(report, seeded):
     with_blocks = {
         r.learner for c in seeded.contests for r in c.results if r.weights and r.weights.by_level is not None
     }
-    assert with_blocks == {"flh", "aflh", "saol", "samuel"}
+    assert with_blocks == {"flh", "aflh", "saol", "samuel-blocks"}
     with_experts = {
         r.learner for c in seeded.contests for r in c.results if r.weights and r.weights.by_expert is not None
     }
-    assert with_experts == {"hedge", "samuel"}
+    assert with_experts == {"hedge", "samuel", "samuel-blocks"}
 
 
 def test_weights_of_a_learner_with_too_many_experts_are_looked_at_now_and_then(monkeypatch):

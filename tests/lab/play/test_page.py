@@ -66,9 +66,9 @@ def test_a_best_rate_at_the_end_of_the_list_is_pointed_out(report):
 def test_certificates_stand_beside_the_regret_of_the_same_interval(seeded):
     contest = seeded.contests[0]
     table = page.certificates_table(contest)
-    assert [name for name, _ in table.rows] == ["FLH", "AFLH", "SAOL", "SAMUEL"]
+    assert [name for name, _ in table.rows] == ["FLH", "AFLH", "SAOL", "SAMUEL", "SAMUEL, blocks"]
     samuel = contest.results[-1].worst_on(64)
-    cells = dict(table.rows)["SAMUEL"]
+    cells = dict(table.rows)["SAMUEL, blocks"]
     assert [cell.text for cell in cells[:2]] == [number(samuel.first_regret), number(samuel.certificate)]
     assert cells[0].hint == f"rounds {samuel.first} to {samuel.last}"
     assert page.certificates_table(replace(contest, results=contest.results[:1])) is None
@@ -164,10 +164,10 @@ def test_of_many_learners_the_best_of_each_family_are_drawn_at_first(seeded):
     drawn = {trace.name for trace in drawing.figure.data if trace.visible is not False}
     assert len(drawing.figure.data) == len(many) + 2  # the best fixed point, and the band of those not drawn
     assert drawn == {
-        "ogd", "ogd-sqrt", "hedge", "fixed-share", "flh", "aflh", "samuel", "samuel-full-matrix", "best fixed point",
+        "ogd", "ogd-sqrt", "hedge", "fixed-share", "flh", "aflh", "samuel", "samuel-blocks", "best fixed point",
         f"{len(many) - 8} others, lowest to highest",
     }  # fmt: skip
-    assert f"the grey band holds the other {len(many) - 8}." in drawing.caption
+    assert f"grey band: the other {len(many) - 8}." in drawing.caption
 
 
 def test_a_learner_keeps_its_colour_in_every_figure(report):

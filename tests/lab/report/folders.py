@@ -144,13 +144,14 @@ def cut(folder, lines, torn=""):
 
 
 def _entry(name, seed, steps):
-    base, _, schedule = name.partition("/")
+    base, _, scheduled = name.partition("/")
+    schedule, _, rate = scheduled.partition("@")
     ours = name.startswith("samuel")
     label = name.replace("samuel", "SAMUEL").replace("-", " ") if ours else f"{BASES.get(base, base)}"
     return {
         "trial": name,
         "seed": seed,
-        "label": f"{label}, {SCHEDULES[schedule]}" if schedule else label,
+        "label": f"{label}, {SCHEDULES[schedule]} {rate}".rstrip() if schedule else label,
         "group": "samuel" if ours else "baseline" if schedule else "search" if name == "search" else "peer",
         "about": f"{name} in a sentence.",
         "steps": steps,

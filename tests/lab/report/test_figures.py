@@ -118,7 +118,7 @@ def test_the_axis_begins_where_the_lines_part(shifted):
     low, high = drawing.figure.layout.yaxis.range
     values = np.concatenate([values_of(shifted, name).mean(axis=0) for name in at_first(drawing)])
     assert values.min() < low < 0.8 < np.median(values) < values.max() < high
-    assert drawing.caption.endswith("click twice for all of it.")
+    assert drawing.caption.endswith("double-click to see all.")
 
 
 def test_samuel_is_drawn_on_top_and_bands_below_all_lines(shifted):
@@ -187,6 +187,37 @@ def test_a_map_of_one_level_is_left_out(shifted):
     assert "s-0-levels" not in found
 
 
+def test_a_map_of_weights_that_stay_at_their_prior_is_left_out_and_said(shifted):
+    even = np.broadcast_to([0.2, 0.3, 0.5], (len(shifted.trials[0].steps), 4, 3)) / 4
+    weights = even * np.linspace([1.0, 1.0, 1.0], [0.5, 1.0, 1.5], len(even))[:, None]
+    trials = tuple(replace(trial, weights=weights) if trial.levels else trial for trial in shifted.trials)
+    found = drawn(replace(shifted, trials=trials))
+    assert "s-0-levels" not in found
+    assert "The weight of every block length stays within 10% of its prior" in found["s-0-learning-rates"].caption
+
+
+def test_of_the_papers_algorithms_the_better_one_is_drawn_at_first(shifted):
+    study = the(shifted)
+    ours = next(method for method in study.methods if method.trial == "samuel")
+    papers = [
+        replace(ours, trial=name, trials=tuple(replace(t, trial=name, accuracy=t.accuracy * gain) for t in ours.trials))
+        for name, gain in (("samuel-linear", 0.9), ("samuel-full", 0.5))
+    ]
+    first = drawn_at_first(replace(study, methods=(*study.methods, *papers)))
+    assert {"samuel", "samuel-linear"} <= first
+    assert "samuel-full" not in first
+
+
+def test_a_sweep_is_a_curve_and_samuel_a_point_and_both_are_in_the_key(tmp_path):
+    rates = ("0.001", "0.01", "0.1")
+    folder = shift_run(tmp_path / "run", methods=["samuel", *(f"adamw/cosine@{rate}" for rate in rates)])
+    drawing = drawn(read(folder))["s-sweep-best-before"]
+    assert {name: (trace.name, len(trace.x)) for name, trace in lines(drawing).items()} == {
+        "samuel": ("SAMUEL", 1),
+        "adamw/cosine@0.001": ("adamw, cosine", 3),
+    }
+
+
 def test_every_schedule_of_a_search_is_a_faint_line_below_the_others(searched):
     traces = drawn(searched)["s-search"].figure.data
     grey = [trace for trace in traces if trace.meta["line"] == "search"]
@@ -218,7 +249,7 @@ def test_long_curves_are_thinned_and_keep_their_ends(shifted):
         trial,
         steps=np.arange(count),
         **{name: np.linspace(0.1, 0.9, count) for name in ("accuracy", "loss", "test_loss", "rate")},
-        weights=np.full((count, 4, 3), 1 / 12),
+        weights=np.stack([np.linspace(1, 1 + place, count) for place in range(12)], axis=1).reshape(count, 4, 3),
     )
     plan = {**shifted.plan, "rounds": count - 1, "shift": None, "windows": []}
     found = drawn(replace(shifted, plan=plan, trials=(longer,)))

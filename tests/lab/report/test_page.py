@@ -63,9 +63,9 @@ def test_an_unfinished_run_is_marked_as_such(tmp_path):
     cut(folder, 30, '{"event')
     html = own(page.render([read(folder)]))
     assert "<strong>Not finished.</strong>" in html
-    assert "<li>The last line of metrics.jsonl was not written to its end and is left out.</li>" in html
+    assert "<li>The last line of metrics.jsonl is truncated and ignored.</li>" in html
     assert "<li>The run is not complete: 1 of 4 trials have ended.</li>" in html
-    assert "* Not all seeds have come so far." in html
+    assert "* Some seeds are not complete." in html
 
 
 def test_a_star_is_explained_where_there_is_one(shifted, tmp_path):

@@ -84,7 +84,7 @@ def test_a_torn_last_line_is_left_out_and_noted(tmp_path, torn):
     recorded = read(folder)
     assert [trial.ended for trial in recorded.trials] == [True, False, False, False]
     assert len(recorded.trials[1].steps) == 3
-    assert recorded.notes[0] == "The last line of metrics.jsonl was not written to its end and is left out."
+    assert recorded.notes[0] == "The last line of metrics.jsonl is truncated and ignored."
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,10 @@ def test_a_torn_last_line_is_left_out_and_noted(tmp_path, torn):
         ("not json", "line 4 is damaged"),
         ("[1, 2]", "line 4 is damaged"),
         ('{"event": "measure", "trial": "sgd", "seed": 0, "step": 1}', "line 4: the plan has no trial 'sgd'"),
-        ('{"event": "measure", "trial": "samuel", "seed": 0, "step": "1"}', "line 4: step must be a whole .* got '1'"),
+        ('{"event": "measure", "trial": "samuel", "seed": 0, "step": "1"}', "line 4 .*: step must be a whole"),
+        ('{"event": "end", "trial": "samuel", "seed": 0, "step": 9999}', "line 4: .* was planned for 192 .* step 9999"),
         ('{"event": "measure", "trial": "samuel", "seed": 0, "step": 16}', "line 4: step 16 .* comes after step 32"),
-        ('{"event": "pause", "trial": "samuel", "seed": 0, "step": 40}', "line 4: unknown event 'pause'"),
+        ('{"event": "pause", "trial": "samuel", "seed": 0, "step": 40}', "line 4 .*: unknown event 'pause'"),
     ],
 )  # fmt: skip
 def test_a_damaged_line_is_named(tmp_path, bad, message):
@@ -107,12 +108,35 @@ def test_a_damaged_line_is_named(tmp_path, bad, message):
         read(folder)
 
 
+@pytest.mark.parametrize(
+    ("change_of", "message"),
+    [
+        (lambda plan: plan.pop("rounds"), "rounds must be a whole number of at least 0, got None"),
+        (lambda plan: plan.update(shift="late"), "shift must be a whole number of at least 0, got 'late'"),
+        (lambda plan: plan.update(data=3), "data must be a dictionary, got 3"),
+        (lambda plan: plan.update(trials={}), "trials must be a list, got {}"),
+        (lambda plan: plan.update(trials=[3]), "in trial 0: 3"),
+        (lambda plan: plan["trials"][1].update(label=7), "in trial 1: label must be a text, got 7"),
+        (lambda plan: plan["trials"][1].update(steps="9"), "in trial 1: steps must be a whole .* got '9'"),
+        (lambda plan: plan["trials"].append(plan["trials"][0]), "in trial 4: it is there twice"),
+        (lambda plan: plan.update(study="offline"), "of the study 'offline', and config.json names 'digits'"),
+    ],
+)
+def test_an_edited_plan_is_refused_by_what_is_wrong(tmp_path, change_of, message):
+    folder = small(tmp_path / "run")
+    plan = json.loads((folder / "plan.json").read_text())
+    change_of(plan)
+    save(folder / "plan.json", plan)
+    with pytest.raises(DamagedRun, match=message):
+        read(folder)
+
+
 def test_weights_that_do_not_fit_the_plan_are_damage(tmp_path):
     folder = small(tmp_path / "run")
     lines = lines_of(folder)
     lines[3] = json.dumps({**json.loads(lines[3]), "weights": [[0.5, 0.5]]})
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(DamagedRun, match="does not fit plan.json"):
+    with pytest.raises(DamagedRun, match="do not fit plan.json"):
         read(folder)
 
 
@@ -153,13 +177,13 @@ def test_of_times_that_stand_there_twice_the_last_counts(tmp_path):
     assert times.step[:3].tolist() == [16, 32, 48]
     assert times.train[1] == 7.0
     assert times.compiled[:2].tolist() == [True, False]
-    assert "The last line of times.jsonl was not written to its end and is left out." in recorded.notes
+    assert "The last line of times.jsonl is truncated and ignored." in recorded.notes
 
 
 @pytest.mark.parametrize(
     ("line", "note"),
     [
-        ("garbage", "Times from there on are left out: .*times.jsonl, line 1 is damaged: .*garbage"),
+        ("garbage", "Times from there on are ignored: .*times.jsonl, line 1 is damaged: .*garbage"),
         ('{"trial": "samuel", "seed": 0, "step": 16, "steps": 16, "train_seconds": -7}', "line 1 .* got -7"),
         ('{"trial": "samuel", "seed": 0, "step": "16", "steps": 16}', "line 1 .*: step must be a whole number"),
         ('{"trial": "sgd", "seed": 0, "step": 16, "steps": 16}', "Line 1 of times.jsonl is of a trial that was not"),
@@ -196,7 +220,7 @@ def test_why_a_session_ended_and_what_diverged_is_noted(tmp_path):
     assert recorded.notes == (
         "The last session ended early (error): disk full",
         "SAMUEL, seed 0 diverged and was stopped after step 192.",
-        "The run was resumed 2 times; what it computes does not depend on it.",
+        "The run was resumed 2 times, which does not change its results.",
     )
 
 

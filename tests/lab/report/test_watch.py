@@ -54,7 +54,7 @@ def test_where_a_run_is_and_what_it_uses_is_shown(folder):
 def test_a_run_that_nobody_works_on_says_how_to_go_on(folder):
     cut(folder, 30)
     text, _ = shown(folder)
-    assert "nobody works on it: go on with `samuel resume" in text
+    assert "not running: continue with `samuel resume" in text
 
 
 def test_time_left_comes_from_the_pace_of_each_method(folder):

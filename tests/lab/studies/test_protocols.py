@@ -34,7 +34,7 @@ def few_images(count=40):
 class ShiftOfStubs(Shift):
     needs_data: ClassVar[str] = ""
 
-    def dataset(self, tell):
+    def dataset(self, progress):
         return few_images()
 
 
@@ -42,7 +42,7 @@ class ShiftOfStubs(Shift):
 class Cifar10OfStubs(Cifar10):
     needs_data: ClassVar[str] = ""
 
-    def dataset(self, tell):
+    def dataset(self, progress):
         return few_images()
 
 

@@ -15,17 +15,10 @@ from typer.testing import CliRunner
 
 from samuel_lab import cli
 from samuel_lab.report.reading import read
-from tests.compiling import quickly
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
 TRAIN, TEST = 12, 4
 """Images of each class."""
-
-
-@pytest.fixture
-def compiled_quickly():
-    with quickly():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +101,14 @@ def names(recorded):
 TINY = ("--width", 4, "--batch", 8)
 
 
-@pytest.mark.usefixtures("compiled_quickly")
 def test_shift(run, cifar):
-    found = run("shift", cifar, *TINY, "--scale", 0.001, "--methods", "samuel-linear,adagrad/warmup-cosine")
-    assert names(found) == ["samuel-linear", "adagrad/warmup-cosine"]
+    found = run("shift", cifar, *TINY, "--scale", 0.001, "--methods", "samuel-linear")
     assert (found.plan["rounds"], found.plan["shift"], found.plan["windows"]) == (26, 17, [9])
     assert (found.plan["data"]["train"], found.plan["data"]["test"]) == (10 * TRAIN, 10 * TEST)
     assert set(found.trials[0].steps) >= {0, *range(17, 27)}
     assert found.trials[0].weights.sum(axis=(1, 2)) == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.usefixtures("compiled_quickly")
 def test_cifar10(run, cifar):
     found = run("cifar10", cifar, *TINY, "--scale", 0.002, "--methods", "adagrad/step@0.1:0.01:0.001")
     assert (found.plan["rounds"], found.plan["transitions"]) == (8, [4, 6])
@@ -126,7 +116,6 @@ def test_cifar10(run, cifar):
     assert len(found.plan["data"]["classes"]) == 10
 
 
-@pytest.mark.usefixtures("compiled_quickly")
 def test_imagenet(run, imagenette):
     words = ("--size", 32, "--workers", 1, "--scale", 0.005, "--methods", "nesterov/step@0.2:0.02:0.002")
     found = run("imagenet", imagenette, *TINY, *words)
@@ -135,7 +124,6 @@ def test_imagenet(run, imagenette):
     assert (found.plan["data"]["train"], found.plan["data"]["test"]) == (10 * TRAIN, 10 * TEST)
 
 
-@pytest.mark.usefixtures("compiled_quickly")
 def test_sst2(run, phrases):
     small = ("--embedding", 4, "--hidden", 4, "--length", 12, "--batch", 16)
     words = ("--rates", "0.01,0.1", "--scale", 0.04, "--methods", "samuel-full,samuel-linear")
@@ -145,10 +133,9 @@ def test_sst2(run, phrases):
     assert found.trials[0].networks == 2
 
 
-@pytest.mark.usefixtures("compiled_quickly")
-def test_stability(run, cifar):
-    words = ("--scale", 0.002, "--decays", 1, "--step-sizes", 5, "--placement", "scan")
-    found = run("stability", cifar, *TINY, *words)
+def test_stability(run):
+    words = ("--task", "digits-offline", "--scale", 0.05, "--decays", 1, "--step-sizes", 5, "--placement", "scan")
+    found = run("stability", None, *TINY, *words)
     assert [(trial.plan["alphas"], trial.plan["etas"], trial.networks) for trial in found.trials] == [(1, 5, 5)]
 
 

@@ -73,17 +73,21 @@ def test_a_step_schedule_has_a_rate_for_each_phase():
 def test_the_drop_ins_differ_in_base_and_in_what_they_are_given():
     abouts = {name: method(name, ONLINE).about for name in DROP_INS}
     both, one = "one learning rate for matrices and one for the rest", "the learning rate"
-    given, unknown = "given the number of steps; the last parameters.", "without the number of steps; the averaged "
+    given, unknown = (f"one gradient a step; {word} the number of steps" for word in ("given", "without"))
     assert abouts == {
-        "samuel": f"SAMUEL over Muon: searches {both}, one gradient a step; {given}",
-        "samuel-untold": f"SAMUEL over Muon: searches {both}, one gradient a step; {unknown}parameters.",
-        "samuel-adam": f"SAMUEL over Adam: searches {one}, one gradient a step; {given}",
+        "samuel": f"SAMUEL over Muon: searches {both}, {given}; the last parameters.",
+        "samuel+average": f"SAMUEL over Muon: searches {both}, {given}; the averaged parameters.",
+        "samuel-untold": f"SAMUEL over Muon: searches {both}, {unknown}; the averaged parameters.",
+        "samuel-adam": f"SAMUEL over Adam: searches {one}, {given}; the last parameters.",
     }
-    assert len({method(name, ONLINE).label for name in DROP_INS}) == 3
+    assert len({method(name, ONLINE).label for name in DROP_INS}) == 4
 
 
-@pytest.mark.parametrize(("name", "averages"), [("samuel", False), ("samuel-untold", True), ("samuel-adam", False)])
-def test_a_drop_in_is_evaluated_at_the_average_where_the_number_of_steps_is_not_given(name, averages):
+@pytest.mark.parametrize(
+    ("name", "averages"),
+    [("samuel", False), ("samuel+average", True), ("samuel-untold", True), ("samuel-adam", False)],
+)
+def test_a_drop_in_is_evaluated_at_the_average_where_there_is_one(name, averages):
     trainer = method(name, replace(ONLINE, steps=100, optimizers={}))
     state = trainer.init(jax.random.key(0))
     assert (state.opt_state.average is not None) == averages

@@ -11,7 +11,6 @@ from samuel_lab.models.resnet import ResNet
 from samuel_lab.studies.shift import Digits
 from samuel_lab.trial.experiment import Experiment
 from samuel_lab.trial.methods import method
-from tests.compiling import quickly
 
 TASK = Task(ResNet((1,), classes=3, width=4), np.zeros((1, 8, 8, 1), np.float32), 3)
 ROUNDS = 12
@@ -19,12 +18,6 @@ ROUNDS = 12
 
 def experiment(task=TASK):
     return Experiment(Digits(), task, ROUNDS, phases=((0.1, 1.0),))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_quickly():
-    with quickly():
-        yield
 
 
 def batch(seed, size=24):

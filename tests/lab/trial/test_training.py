@@ -69,10 +69,10 @@ class Tiny(Study):
     name: ClassVar[str] = "tiny"
     trouble: ClassVar[dict] = {}
 
-    def experiment(self, tell):
+    def experiment(self, progress):
         raise NotImplementedError
 
-    def prepare(self, tell=lambda what, done, total: None):
+    def prepare(self, progress=lambda what, done, total: None):
         trials = tuple(Trial(Sums(name), seed, ROUNDS, MEASURES) for seed, name in enumerate(("one", "two")))
         rows = [{"trial": trial.name, "seed": trial.seed} for trial in trials]
         plan = {"study": "tiny", "rounds": ROUNDS, "trials": rows}
@@ -315,7 +315,7 @@ def test_those_who_watch_are_told_every_event_and_where_training_is(tmp_path, wh
     go_on(
         started(tmp_path / "run"),
         observers=[lambda trial, event: events.append((trial.name, event["step"]))],
-        tell=moments.append,
+        progress=moments.append,
     )
     assert events == [(trial, step) for trial in ("one", "two") for step in MEASURES]
     assert [(moment.number, moment.step) for moment in moments if moment.step == ROUNDS][-1] == (1, ROUNDS)

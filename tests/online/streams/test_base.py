@@ -1,9 +1,20 @@
-"""Streams side by side. What `Recorded` promises is tested with `play`."""
+"""Streams of given data and streams side by side."""
 
 import numpy as np
 import pytest
 
-from samuel.online import Ball, LogisticLoss, Recorded, Samuel, SquaredLoss, TwoValleys, play
+from samuel.online import (
+    AbsoluteLoss,
+    Ball,
+    LinearLoss,
+    LogisticLoss,
+    PinballLoss,
+    Recorded,
+    Samuel,
+    SquaredLoss,
+    TwoValleys,
+    play,
+)
 from samuel.online.streams import DriftingRegression, SideBySide
 
 
@@ -54,3 +65,25 @@ def test_it_is_as_long_as_the_shortest():
 def test_streams_that_do_not_go_together_are_refused(parts, complaint):
     with pytest.raises(ValueError, match=complaint):
         SideBySide(parts)
+
+
+FEATURES, TARGETS = np.ones((6, 4, 3)), np.ones((6, 4))
+
+
+@pytest.mark.parametrize(
+    ("loss", "arrays", "complaint"),
+    [
+        (SquaredLoss(), (FEATURES[:, 0], TARGETS), r"got shapes \(6, 3\), \(6, 4\)"),
+        (SquaredLoss(), (FEATURES, TARGETS[:, 0]), r"got shapes \(6, 4, 3\), \(6,\)"),
+        (PinballLoss(0.9), (FEATURES[:, 0], TARGETS[:, :1]), r"targets \(rounds, \[streams\]\), got shapes"),
+        (AbsoluteLoss(), (FEATURES,), r"AbsoluteLoss takes features .* got shapes \(6, 4, 3\)"),
+        (LinearLoss(), (FEATURES, TARGETS), "one array of gradients, got 2"),
+        (LinearLoss(), (1e160 * FEATURES,), r"gradients must be at most 1e\+150 in size, to be squared, got 1e\+160"),
+        (LogisticLoss(), (FEATURES, 0 * TARGETS), "labels of a LogisticLoss are -1 and 1, got 0; write 2"),
+        ("squared", (FEATURES, TARGETS), "loss must be a family of losses such as .*, got 'squared'"),
+        (SquaredLoss, (FEATURES, TARGETS), "loss must be a family of losses such as .*SquaredLoss"),
+    ],
+)
+def test_data_that_do_not_fit_the_loss_are_refused(loss, arrays, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Recorded(loss, arrays)

@@ -63,7 +63,7 @@ class TestRounds:
         with pytest.raises(ValueError, match="there is no column '', the target"):
             CsvStream(stream.path, "")
 
-    def test_it_says_what_became_of_each_column(self, written):
+    def test_the_encoding_of_each_column_is_named(self, written):
         path = written("day,a,b,y", "Tue,1,2,3", "Mon,2,3,4", "Tue,4,5,4")
         stream = CsvStream(path, "y", scale=False, drop=["b"])
         assert stream.encodings == {"day": "words (2)", "a": "number", "b": "left out, as asked for", "y": "target"}
@@ -115,11 +115,11 @@ class TestRounds:
     def test_another_separator_can_be_named(self, written):
         assert CsvStream(written("a;y", "1;2", "3;5"), "y", scale=False, separator=";").rounds == 2
 
-    def test_progress_is_told(self, written, monkeypatch):
+    def test_progress_is_reported(self, written, monkeypatch):
         monkeypatch.setattr(encode, "CELLS_AT_ONCE", 4)
-        told = []
-        CsvStream(written("a,y", *(f"{n},{n}" for n in range(5))), "y", tell=told.append)
-        assert told == [2, 4, 5]
+        counts = []
+        CsvStream(written("a,y", *(f"{n},{n}" for n in range(5))), "y", progress=counts.append)
+        assert counts == [2, 4, 5]
 
     def test_a_copy_reads_the_file_again(self, written):
         stream = CsvStream(written("a,y", "1,2", "3,5", "4,4"), "y", "quantile", level=0.2, scale=False)
@@ -343,7 +343,7 @@ class TestBadFiles:
         with pytest.raises(ValueError, match="cannot be read to its end"):
             CsvStream(path, "y")
 
-    def test_a_stretch_beyond_the_end_is_refused(self, written):
+    def test_rounds_beyond_the_end_are_refused(self, written):
         stream = CsvStream(written("a,b,y", *NUMBERS), "y", scale=False)
         with pytest.raises(ValueError, match="0 <= start <= stop <= 3, got start=0 and stop=4"):
             stream.data(0, 4)
@@ -387,7 +387,7 @@ def test_lines_of_nothing_but_spaces_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("x" * 300 + ".csv", None, "cannot be read: File name too long"),
         ("mac.csv", b"a,b\r1,2\r3,4\r", "carriage return"),
@@ -395,8 +395,8 @@ def test_lines_of_nothing_but_spaces_are_left_out(tmp_path):
     ],
     ids=["long-name", "old-line-ends", "one-cell"],
 )
-def test_odd_files_are_refused_in_words(tmp_path, name, content, told):
+def test_odd_files_are_refused_in_words(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         CsvStream(tmp_path / name, "b")

@@ -70,7 +70,7 @@ def test_any_cut_gives_the_same_numbers(stream, side_by_side):
 
 
 @every_stream
-def test_a_far_stretch_is_there_without_what_comes_before(stream):
+def test_far_rounds_are_made_without_those_before(stream):
     far = 10**9
     once, again = stream.data(far, far + 20), stream.data(far + 5, far + 10)
     assert all(np.array_equal(array[5:10], part) for array, part in zip(once, again, strict=True))
@@ -265,7 +265,7 @@ class TestStorms:
             norm = np.linalg.norm(stream.data(0, 450)[0], axis=-1)
             np.testing.assert_allclose(norm, np.tile(np.repeat([0.1, 1.0], [40, 5]), 10))
 
-    def test_every_stretch_has_a_direction_to_learn_of_its_own(self):
+    def test_every_phase_has_a_direction_of_its_own(self):
         stream = Storms(dim=10, calm=1000, storm=1000, scale=0.5, preference=0.5)
         (gradients,) = stream.data(0, 8000)
         means = np.sign(gradients).reshape(8, 1000, 10).mean(axis=1)

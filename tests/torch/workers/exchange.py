@@ -8,7 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from samuel.torch.sharded import Exchange, spread_of
+from samuel.torch.sharded import Exchange, layout_of
 
 SHAPES = [(7, 5), (3, 11), (4, 4), (5, 3, 2), (1, 6), (13, 8)]  # uneven, and some smaller than the mesh
 
@@ -28,8 +28,8 @@ def local(parameter):
 
 def compare(parameters, **options):
     """The largest difference from the work done on whole tensors, and the bytes sent."""
-    spreads = [spread_of(p, dist.get_world_size(), stack=range(p.ndim - 2)) for p in parameters]
-    exchange = Exchange(spreads, [spread.shape.numel() for spread in spreads], **options)
+    layouts = [layout_of(p, dist.get_world_size(), stack=range(p.ndim - 2)) for p in parameters]
+    exchange = Exchange(layouts, [layout.shape.numel() for layout in layouts], **options)
     results = exchange([local(parameter).detach() for parameter in parameters], work)
     worst = 0.0
     wholes = [whole(parameter).detach() for parameter in parameters]
