@@ -164,7 +164,7 @@ def choose_experts(
 
 
 def long_lived_experts(domain: Domain, dim: int) -> tuple[tuple[Base, ...], tuple[float, ...]]:
-    """The experts of the default `Samuel` on a bounded domain, and their priors: Adagrad and gradient descent that never start anew.
+    """The experts of the default `Samuel` on a bounded domain, which never start anew, and their priors.
 
     Priors are `(rate / reach)^(-1/2)`, where `reach` is the size of the domain, and for descent a quarter of that: a
     run begins with small steps, and only the logarithm of a prior enters the regret bound.

@@ -278,8 +278,9 @@ class Samuel(Learner):
 
     Base learners with several learning rates are weighed in each round by how much better than the decision they were,
     and the decision is their weighted average. By default, on a bounded domain, these are Adagrad with seven rates and
-    gradient descent with six, which never start anew, in units of the domain and of the gradients (`docs/mathematics.md`). With any of
-    `base`, `learning_rates`, `learners`, `cover` and `newborns` they run on blocks of many lengths, as in the paper.
+    gradient descent with six, in units of the domain and of the gradients, which never start anew
+    (`docs/mathematics.md`). With any of `base`, `learning_rates`, `learners`, `cover` and `newborns` they run on blocks
+    of many lengths, as in the paper.
 
     Args:
         dim: dimension of the decisions.
