@@ -279,8 +279,8 @@ class Samuel(Learner):
     Base learners with several learning rates are weighed in each round by how much better than the decision they were,
     and the decision is their weighted average. By default, on a bounded domain, these are Adagrad with seven rates and
     gradient descent with six, in units of the domain and of the gradients, which never start anew
-    (`docs/mathematics.md`). With any of `base`, `learning_rates`, `learners`, `cover` and `newborns` they run on blocks
-    of many lengths, as in the paper.
+    (`docs/mathematics.md`). With any of `base`, `learning_rates`, `learners` and `newborns`, or another `cover`, they
+    run on blocks of many lengths, as in the paper.
 
     Args:
         dim: dimension of the decisions.
@@ -313,7 +313,7 @@ class Samuel(Learner):
     >>> target = np.array([0.6, 0.0, -0.2])
     >>> for t in range(300):
     ...     if t == 200:
-    ...         target = -target  # nobody tells the learner
+    ...         target = -target  # a shift without notice
     ...     x = learner.predict()
     ...     learner.update(2 * (x - target))
     >>> bool(np.abs(learner.predict() - target).max() < 0.05)
@@ -344,8 +344,9 @@ class Samuel(Learner):
         one_of("feedback", feedback, FEEDBACK)
         one_of("combine", combine, COMBINE)
         self._newborns_chosen = newborns is not None
-        given = (base, learning_rates, learners, cover, newborns)
+        given = (base, learning_rates, learners, newborns)
         default = all(option is None for option in given) and feedback == "linear" and combine == "average"
+        default = default and (cover is None or isinstance(cover, Lasting))
         default = default and domain.bounded  # elsewhere nothing stops an expert whose rate is too large
         newborns = "inherit" if newborns is None else newborns
         one_of("newborns", newborns, NEWBORNS)
@@ -359,7 +360,9 @@ class Samuel(Learner):
         if default:
             experts, priors = long_lived_experts(domain, dim)
             prior = priors if prior is None else prior
-            cover = Lasting(horizon=None if horizon is None else whole_number("horizon", horizon, least=1))
+            if cover is None:
+                cover = Lasting(horizon=None if horizon is None else whole_number("horizon", horizon, least=1))
+            cover = _cover(cover, horizon)
         else:
             experts = choose_experts(base, learning_rates, learners, domain, dim, default=Adagrad())
             cover = _cover(cover, horizon)

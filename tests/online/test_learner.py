@@ -26,6 +26,7 @@ from samuel.online import (
     HalfLine,
     Hedge,
     Interval,
+    Lasting,
     NoHealthyExpert,
     Recorded,
     Samuel,
@@ -615,3 +616,11 @@ def test_newborns_are_never_born_dead(dtype):
         x = learner.predict()
         learner.update([(-1.0) ** (i // 3)], loss=lambda p, x=x: 1.0 if abs(p[0] - x[0]) < 1e-7 else 0.0)
     assert (learner.weights() > 0).all()
+
+
+def test_naming_the_default_cover_changes_nothing():
+    stream = DriftingRegression(dim=3, period=50)
+    named, usual = (
+        play(Samuel(dim=3, domain=Ball(1.0), **options), stream, rounds=100) for options in ({"cover": Lasting()}, {})
+    )
+    np.testing.assert_array_equal(named.decisions, usual.decisions)
