@@ -55,8 +55,8 @@ def shift(length: str, folder: str, words: str) -> Planned:
 PARTS = (
     Part(
         "default",
-        "What does today's optimizer do after the shift, given the number of steps and not?",
-        (shift("quarter", "default-quarter", "--methods samuel,samuel-untold,samuel-adam --seeds 2"),),
+        "What does today's optimizer do after the shift, with its average or not, given the number of steps or not?",
+        (shift("quarter", "default-quarter", "--methods samuel,samuel+average,samuel-untold,samuel-adam --seeds 2"),),
     ),
     Part(
         "algorithm-1",

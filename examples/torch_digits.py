@@ -16,7 +16,7 @@ import samuel
 STEPS, BATCH = 800, 32
 RATES = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 
-torch.set_num_threads(1)  # the network is so small that threads would only wait for each other
+torch.set_num_threads(1)  # more threads are slower on so small a network
 digits = load_digits()
 order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
 images = torch.tensor(digits.images, dtype=torch.float32)[order, None] / 16
@@ -61,10 +61,10 @@ constant = {}
 for rate in RATES:
     constant[rate] = run(lambda model, rate=rate: torch.optim.Adam(model.parameters(), lr=rate))
     print(f"Adam, constant rate {rate:<8g}   accuracy {constant[rate]:6.1%}", flush=True)
-print("Samuel, not told the number of steps:")
+print("Samuel, number of steps not given:")
 untuned = run(samuel.torch.Samuel, show=True)  # no learning rate; the loop is the same
-told = run(lambda model: samuel.torch.Samuel(model, steps=STEPS))
+scheduled = run(lambda model: samuel.torch.Samuel(model, steps=STEPS))
 best = max(constant, key=constant.get)
 print(f"Best of the seven, in hindsight: {best:g}, with {constant[best]:.1%}; worst: {min(constant.values()):.1%}")
-print(f"Samuel, told the number of steps accuracy {told:6.1%}")
-print(f"Samuel, not told                 accuracy {untuned:6.1%}")
+print(f"Samuel, number of steps given      accuracy {scheduled:6.1%}")
+print(f"Samuel, number of steps not given  accuracy {untuned:6.1%}")

@@ -1,4 +1,4 @@
-"""The task changes in mid-run and nobody says so: SAMUEL beside Adam with a constant rate.
+"""Recovery from a shift of the task during training: SAMUEL and Adam with a constant rate.
 
     python examples/torch_shift.py                      # draws a plot into a temporary folder
     python examples/torch_shift.py --out shift.html     # or here
@@ -20,9 +20,9 @@ import samuel
 
 STEPS, SHIFT, BATCH, EVERY = 1600, 800, 32, 5
 CONSTANT = 0.001
-"""What people take who do not tune."""
+"""The usual default."""
 
-torch.set_num_threads(1)  # the network is so small that threads would only wait for each other
+torch.set_num_threads(1)  # more threads are slower on so small a network
 digits = load_digits()
 order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
 images = torch.tensor(digits.images, dtype=torch.float32)[order, None] / 16
@@ -71,7 +71,7 @@ def train():
             print("other digits from here on")
         if step % EVERY == 0:
             test = now & ~is_train
-            with optimizer.averaged():  # what one would use
+            with optimizer.averaged():  # the parameters to deploy
                 own = accuracy(ours, test)
             rows.append((step, own, accuracy(constant, test), optimizer.param_groups[0]["effective_lr"]))
         if step % 100 == 0 or step in (SHIFT + 20, SHIFT + 50):

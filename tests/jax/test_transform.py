@@ -855,13 +855,17 @@ TARGETS = {
     "mixed": (jax.tree.map(jnp.zeros_like, MIXED), MIXED, None),
 }
 RUNS = [("muon", None, target) for target in TARGETS] + [("sgd", 4000, target) for target in TARGETS]
-RUNS += [("adam", None, "rosenbrock"), ("momentum", None, "rosenbrock"), ("adagrad", 4000, "rosenbrock")]
+RUNS += [(base, None, "rosenbrock") for base in ("adam", "momentum", "adagrad")]
 
 
 @pytest.mark.parametrize(("base", "steps", "target"), RUNS)
 def test_it_converges_on_the_targets_of_optax(base, steps, target):
     params, goal, objective = TARGETS[target]
-    objective, optimizer = objective or sum_of_squares(goal), samuel(base, steps=steps, weight_decay=0.0)
+    # Depending on rounding, a leap of the gradient in AdaGrad's first steps into the valley counts as a shift; the
+    # second start takes more than these steps.
+    on_shift = "ignore" if base == "adagrad" else "restart"
+    objective = objective or sum_of_squares(goal)
+    optimizer = samuel(base, steps=steps, weight_decay=0.0, on_shift=on_shift)
 
     def step(carry, _):
         params, state = carry
