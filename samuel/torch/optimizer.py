@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from numbers import Real
 from typing import Any
 
@@ -420,13 +420,19 @@ class Samuel(Optimizer):
             )
         self._engine.store(self.state)
         found = super().state_dict()
-        saved: dict[str, Any] = {"steps": self.steps, "base": self.base, "average": self._rule.average}
+        saved: dict[str, Any] = self._options()
         saved["search"] = {**asdict(self._rule.search), "learning_rates": list(self.learning_rates)}
         saved["rule"] = {name: value.clone() for name, value in _flattened(self._rule_state())}
         if self._statistics is not None:
             saved["statistics"] = dict(self._statistics.entries)
         found["param_groups"] = [{**group, RULE: saved} for group in found["param_groups"]]
         return found
+
+    def _options(self) -> dict[str, Any]:
+        """The options that the state of the rule belongs to, without the search."""
+        own = {each.name: getattr(self._rule, each.name) for each in fields(self._rule) if each.name != "search"}
+        own = {name: value.item() if hasattr(value, "item") else value for name, value in own.items()}
+        return {"base": self.base, **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue exactly from a state of `state_dict`, also on another device.
@@ -485,15 +491,15 @@ class Samuel(Optimizer):
         saved = groups[0][RULE] if groups else None
         if saved is None:
             return
-        own = {"base": self.base, "average": self._rule.average}
-        for name, value in own.items():
+        for name, value in self._options().items():
+            if name not in saved:
+                raise ValueError(f"the state dict is incomplete: it has no {name}")
             if saved[name] != value:
-                raise ValueError(f"the state dict has {name}={saved[name]!r}, and this optimizer {name}={value!r}")
-        if saved["steps"] != self.steps:
-            raise ValueError(
-                f"the state dict has steps={saved['steps']}, and this optimizer steps={self.steps}; create the "
-                f"optimizer with steps={saved['steps']}, load, and call extend(...) for a longer run"
-            )
+                hint = f"; create the optimizer with steps={saved[name]}, load, and call extend(...) for a longer run"
+                raise ValueError(
+                    f"the state dict has {name}={saved[name]!r}, and this optimizer {name}={value!r}"
+                    f"{hint if name == 'steps' else ''}"
+                )
         theirs = saved["search"]
         for name, value in asdict(self._rule.search).items():
             value = list(value) if name == "learning_rates" else value
