@@ -153,6 +153,9 @@ def test_an_unknown_option_is_refused_with_those_that_exist(drop_in):
         ({"base": "adamm"}, "got 'adamm'"),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
         ({"steps": -5}, "steps must be a whole number of at least 1, got -5"),
+        ({"steps": float("inf")}, "steps must be a whole number .* got inf; leave it out for a run without an end"),
+        ({"steps": float("nan")}, "steps must be a whole number .* got nan; leave it out"),
+        ({"steps": 2**31}, r"steps must be a whole number of at most 2147483647, got 2147483648; leave it out"),
         ({"steps": 10.5}, "steps must be a whole number of at least 1, got 10.5"),
         ({"weight_decay": -0.1}, "weight_decay must be .* at least 0, got -0.1"),
         ({"average": 8.0}, "average must be True or False, got 8.0"),
@@ -228,6 +231,22 @@ def test_past_the_end_the_last_rate_is_kept_and_an_extended_run_goes_on_without_
     np.testing.assert_allclose(rates[:15], 0.01 * np.array([*np.arange(10, 0, -1), 1, 1, 1, 1, 1]) / 10, rtol=1e-5)
     assert max(np.divide(rates[15:], rates[14:-1])) < 2
     np.testing.assert_allclose(rates[-20:], 0.01 * np.arange(20, 0, -1) / 60, rtol=1e-4)
+
+
+@DROP_INS
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (50, "steps=50 would shorten the run, which has 100 steps"),
+        (20, "steps must be a whole number of at least 21, got 20"),
+        (float("inf"), "steps must be a whole number of at least 21, got inf"),
+    ],
+    ids=str,
+)
+def test_a_run_cannot_be_extended_to_fewer_steps(drop_in, steps, message):
+    optimizer = run(drop_in, stream(20), steps=100)
+    with pytest.raises(ValueError, match=message):
+        optimizer.extend(steps)
 
 
 @DROP_INS
