@@ -144,6 +144,12 @@ def test_an_unknown_option_is_refused_with_those_that_exist(drop_in):
 
 
 @DROP_INS
+def test_a_learning_rate_is_refused_with_what_to_do_instead(drop_in):
+    with pytest.raises(TypeError, match=r"no learning_rate to give: leave it out, or give .*learning_rates=\(...\)"):
+        drop_in.make(learning_rate=1e-3)
+
+
+@DROP_INS
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -186,6 +186,8 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
     TypeError: there is no option 'horizon' any more: give steps
     """
     for name in given:
+        if name in ("learning_rate", "lr"):
+            raise TypeError(f"there is no {name} to give: leave it out, or give candidates, learning_rates=(...)")
         if name in REPLACED:
             raise TypeError(f"there is no option {name!r} any more: {REPLACED[name]}")
         raise TypeError(f"unknown option {name!r}; choose from {', '.join(known)}")

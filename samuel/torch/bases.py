@@ -132,6 +132,8 @@ class Named:
         """An error for invalid options of a parameter group."""
         for name in self.options:
             values = options[name] if name == "betas" else (options[name],)
+            if name == "betas" and not (isinstance(values, tuple | list) and len(values) == 2):
+                raise ValueError(f"betas must be two numbers, such as (0.9, 0.999), got {values!r}")
             for value in values:
                 top = math.inf if name == "eps" else 1.0
                 if not (isinstance(value, float | int) and 0 <= value < top) and not isinstance(value, Tensor):

@@ -20,7 +20,7 @@ from samuel.core.rate_search import RateSearch, search_for
 from samuel.core.roles import Role, orthogonalisation_flops
 from samuel.core.rule import Rule, RuleState
 from samuel.torch.average import BatchStatistics, swapped
-from samuel.torch.bases import Named, resolve
+from samuel.torch.bases import NAMED, Named, resolve
 from samuel.torch.engine import AVERAGE, OFFSET, STEP, SUM, Engine, cloned, is_stopped
 from samuel.torch.local import is_split, local_real
 from samuel.torch.muon import has_fast_bfloat16, orthogonalise_
@@ -30,6 +30,10 @@ KNOWN = (
     "base", "learning_rates", "lr", "steps", "weight_decay", "average", "on_shift", "clip", "search", "state_dtype",
     "maximize", "foreach", "capturable",
 )  # fmt: skip
+OF_TORCH = (
+    "param_names", "name", "effective_lr", "initial_lr", "max_lr", "min_lr", "swa_lr", "max_momentum", "base_momentum",
+)  # fmt: skip
+"""Other entries of a parameter group: of torch, of its schedulers, and the learning rate of the last step."""
 RULE = "samuel"
 """Entry of every group of a state dict: the state of the rule and the options it belongs to."""
 SMALL_LR, EARLY = 0.1, 50
@@ -108,8 +112,15 @@ class Samuel(Optimizer):
         capturable: bool = False,
         **unknown: Any,
     ) -> None:
-        refuse_unknown(unknown, KNOWN)
         self._base = resolve(base)
+        for name in unknown:
+            if any(name in options for options in (self._base.options, *NAMED.values())):
+                raise TypeError(
+                    f"{name} is an option of the base: give it in a parameter group, "
+                    f"{{'params': ..., {name!r}: {unknown[name]!r}}}, or in the base, such as "
+                    "functools.partial(torch.optim.Adam, betas=(0.9, 0.95))"
+                )
+        refuse_unknown(unknown, KNOWN)
         self.base = base if isinstance(base, str) else self._base.name
         if search is None:
             search = search_for(self._base.search, learning_rates)
@@ -328,6 +339,7 @@ class Samuel(Optimizer):
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        self._refuse_unknown_entries(param_group)
         self._check({**self.defaults, **param_group})
         if "_roles" in param_group:
             parts = [param_group]
@@ -549,6 +561,16 @@ class Samuel(Optimizer):
             self._engine.rule_state, self._on_its_way = rule_state, None
 
     # Errors and warnings
+
+    def _refuse_unknown_entries(self, group: Mapping[str, Any]) -> None:
+        """An error for entries of a parameter group that nothing would read."""
+        usable = ["params", *(name for name in self.defaults if name != RULE)]
+        for name in group:
+            if name in (*usable, *OF_TORCH, RULE, "_roles"):
+                continue
+            if name in KNOWN:
+                raise TypeError(f"{name} is an option of the whole optimizer, not of a group: Samuel(..., {name}=...)")
+            raise TypeError(f"unknown option {name!r} of a parameter group; choose from {', '.join(usable)}")
 
     def _check(self, options: Mapping[str, Any], waiting: bool = True) -> None:
         """An error for invalid options; values on a device are read only if `waiting`."""
