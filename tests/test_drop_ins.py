@@ -188,6 +188,7 @@ def test_options_that_cannot_work_are_refused_by_name(drop_in, options, message)
         {"base": "adam", "weight_decay": 0.3},
         {"base": "sgd", "average": False, "clip": 1.0},
         {"base": "adam", "on_shift": "ignore", "search": RateSearch((0.01, 0.1), lag=0.8)},
+        {"base": "adam", "learning_rates": (0.01, 0.3), "search": RateSearch((0.01, 0.1), lag=0.8)},
     ],
     ids=str,
 )
@@ -256,6 +257,7 @@ def test_a_run_cannot_be_extended_to_fewer_steps(drop_in, steps, message):
 
 
 @DROP_INS
+@pytest.mark.filterwarnings("ignore:averaged.. changes nothing")
 def test_with_the_steps_given_no_average_is_kept(drop_in):
     optimizer = run(drop_in, stream(5), steps=100)
     for name, x in optimizer.parameters.items():

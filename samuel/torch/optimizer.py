@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, fields, replace
 from numbers import Real
 from typing import Any
@@ -36,6 +36,8 @@ OF_TORCH = (
 """Other entries of a parameter group: of torch, of its schedulers, and the learning rate of the last step."""
 RULE = "samuel"
 """Entry of every group of a state dict: the state of the rule and the options it belongs to."""
+NEAR_END = 0.9
+"""After this fraction of a run with a known end, rates are small and the parameters as good as their average."""
 SMALL_LR, EARLY = 0.1, 50
 """A multiplier at most `SMALL_LR` after `EARLY` steps is probably meant as a learning rate."""
 
@@ -122,12 +124,14 @@ class Samuel(Optimizer):
                 )
         refuse_unknown(unknown, KNOWN)
         self.base = base if isinstance(base, str) else self._base.name
-        if search is None:
-            search = search_for(self._base.search, learning_rates)
-        elif learning_rates is not None and isinstance(search, RateSearch):
-            search = replace(search, learning_rates=learning_rates)
-        average = steps is None if average is None else average
-        self._rule = Rule(search, self._base.searches, steps, average, on_shift, clip)
+        self._rule = Rule(
+            search=search_for(self._base.search, learning_rates, search),
+            groups=self._base.searches,
+            steps=steps,
+            average=steps is None if average is None else average,
+            on_shift=on_shift,
+            clip=clip,
+        )
         if state_dtype not in (None, torch.bfloat16, torch.float32, torch.float64):
             raise ValueError(f"state_dtype must be torch.bfloat16, float32 or float64, got {state_dtype!r}")
         if foreach not in (None, True, False):
@@ -212,8 +216,7 @@ class Samuel(Optimizer):
         self._rule = self._engine.rule = replace(self._rule, steps=int(steps))
         self._warned.discard("overrun")
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self) -> AbstractContextManager[None]:
         """Context in which the model has the averaged parameters: those to evaluate, deploy and save.
 
         They average about the last ninth of the steps since the last shift. If the optimizer was given the model, its
@@ -230,6 +233,11 @@ class Samuel(Optimizer):
         >>> torch.equal(p, trained)
         True
         """
+        self._warn_of_noise()
+        return self._exchanged()
+
+    @contextmanager
+    def _exchanged(self) -> Iterator[None]:
         if self._is_averaged:
             raise RuntimeError("averaged() cannot be nested: the model already has the averaged parameters")
         if not self._rule.average:
@@ -600,6 +608,18 @@ class Samuel(Optimizer):
         text = rules.guess_warning(self.roles) if isinstance(self._base, Named) and self._base.searches == 2 else ""
         if text:
             self._warn_once("guesses", text)
+
+    def _warn_of_noise(self) -> None:
+        if self._rule.average or self.steps is None:
+            return
+        done = int(self._rule_state().round)
+        if 0 < done < NEAR_END * self.steps:
+            self._warn_once(
+                "noise",
+                f"averaged() changes nothing, because steps={self.steps} was given and no average is kept: after "
+                f"{done} steps the parameters still have the noise of large steps; to evaluate them before the end, "
+                "give average=True",
+            )
 
     def _warn_of_small(self, lr: Any) -> None:
         if not isinstance(lr, Tensor) and 0 < lr <= SMALL_LR:
