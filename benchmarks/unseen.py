@@ -49,6 +49,7 @@ from samuel.online import (
     play,
 )
 from samuel.online.streams import CsvStream, RiverStream, SideBySide
+from samuel.online.streams.encode import Task
 from samuel_lab.play.arenas import ALL, STREAMS
 from samuel_lab.play.cast import LEARNERS, Contestant, sweep
 from samuel_lab.play.measuring import Tiled
@@ -93,7 +94,7 @@ class Track:
     rounds: int | None = None
 
 
-def _table(rows: list[list], header: list[str], target: str, task: str) -> Stream:
+def _table(rows: list[list], header: list[str], target: str, task: Task) -> Stream:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"
         with path.open("w", newline="") as file:
@@ -115,7 +116,7 @@ def _statsmodels(name: str, separator: str = ",") -> tuple[list[str], list[list[
     return header, rows
 
 
-def _statsmodels_table(name: str, target: str, task: str, separator: str = ",") -> Stream:
+def _statsmodels_table(name: str, target: str, task: Task, separator: str = ",") -> Stream:
     header, rows = _statsmodels(name, separator)
     return _table(rows, header, target, task)
 
@@ -125,7 +126,7 @@ def _statsmodels_series(name: str) -> Stream:
     return _lagged([float(cell) for row in rows for cell in row[1:] if cell])
 
 
-def _sklearn(name: str, task: str) -> Stream:
+def _sklearn(name: str, task: Task) -> Stream:
     from sklearn import datasets
 
     found = getattr(datasets, f"load_{name}")()
@@ -243,7 +244,14 @@ def measure(track: Track, wanted: list[str], known: dict) -> dict:
         if name in wanted or (not wanted and name not in found["losses"]):
             learner = make(stream.dim, track.domain, streams=stream.streams)
             found["losses"][name] = total_loss(learner, stream, track.rounds)
+    found["standing"] = standing(found)
     return found
+
+
+def standing(found: dict) -> dict:
+    """Where SAMUEL stands on a stream."""
+    forms = [name for name in found["losses"] if name.startswith("samuel")]
+    return {name: {"ratio": ratio(found, name), "place": place(found, name)} for name in forms}
 
 
 def ratio(found: dict, name: str) -> float:

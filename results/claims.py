@@ -242,7 +242,7 @@ def valleys() -> Claim:
     return Claim(
         "Example with two valleys: a total loss of order log T where the best fixed point loses T",
         "O(log T) against T",
-        f"{losses['samuel']:.1f} against {found['best_fixed_point']:,.0f}",
+        f"{losses['samuel-blocks']:.1f} against {found['best_fixed_point']:,.0f}",
         f"T = {found['rounds']:,}",
         "confirmed",
     )

@@ -19,6 +19,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 RESULTS = Path(__file__).parent
@@ -410,6 +411,49 @@ def streams(name: str) -> str:
     return table(["total loss", *(stream["stream"] for stream in found)], lines)
 
 
+def unseen(half: str) -> str:
+    """The default SAMUEL beside the best constant rate in hindsight, and among all methods that are told nothing."""
+    lines = []
+    for row in load("unseen")[half].values():
+        losses = {name: mean(values) for name, values in row["losses"].items() if not name.startswith("samuel-")}
+        others = {name: loss for name, loss in losses.items() if name != "samuel"}
+        best = min(others, key=others.__getitem__, default=None)
+        lines.append(
+            [
+                row["stream"],
+                f"{row['rounds']:,}",
+                number(mean(row["best_rate"]["loss"])),
+                number(losses["samuel"]),
+                f"{row['standing']['samuel']['ratio']:.2f}",
+                f"{row['standing']['samuel']['place']} of {len(losses)}" if others else "",
+                f"{best}: {number(others[best])}" if best else "",
+            ]
+        )
+    head = ["total loss", "rounds", "best rate in hindsight", "SAMUEL", "ratio", "place", "best of the others"]
+    return table(head, lines)
+
+
+def unseen_summary() -> str:
+    """On how many streams the target was reached: by today's default, and by SAMUEL over Adagrad on blocks."""
+    lines = []
+    for half, about in (("choose", "streams for choosing"), ("report", "streams for reporting")):
+        for name in ("samuel", "samuel-blocks"):
+            found = [row for row in load("unseen")[half].values() if name in row["standing"]]
+            ratios = sorted(row["standing"][name]["ratio"] for row in found)
+            ranked = [row["standing"][name]["place"] for row in found if len(row["losses"]) > 2]
+            lines.append(
+                [
+                    f"{about}, {name}",
+                    f"{sum(ratio <= 1.15 for ratio in ratios)} of {len(found)}",
+                    f"{ratios[len(ratios) // 2]:.2f}",
+                    f"{ratios[-1]:.2f}",
+                    f"{sum(place <= 2 for place in ranked)} of {len(ranked)}" if ranked else "",
+                ]
+            )
+    head = ["", "within 1.15 of the best rate", "median ratio", "largest", "first or second"]
+    return table(head, lines)
+
+
 def speeds() -> str:
     """Time of a round of every method, as multiples of Adagrad's."""
     found = load("rivals_speed")["methods"]
@@ -423,6 +467,13 @@ def speeds() -> str:
         for row in sorted(found, key=lambda row: row["microseconds_compiled"])
     ]
     return table([f"time of a round, {unit['rounds']:,} rounds, Adagrad's = 1", "by hand", "compiled"], lines)
+
+
+def online() -> str:
+    """Rounds a second of SAMUEL in ten dimensions."""
+    rows = [row for row in load("online")["ratios"] if row["dim"] == 10]
+    lines = [[row["run"], f"{1 / row['seconds']:,.0f}", number(row["times_faster"])] for row in rows]
+    return table(["d = 10, one core", "rounds a second", "times the plain loop"], lines)
 
 
 def scaling() -> str:
@@ -548,7 +599,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "rivals": lambda: streams("rivals"),
     "electricity": lambda: streams("play_electricity"),
     **beside("claims").TABLES,
+    "unseen_summary": unseen_summary,
+    "unseen_report": lambda: unseen("report"),
+    "unseen_choose": lambda: unseen("choose"),
     "rivals_speed": speeds,
+    "online": online,
     "table1_changes": lambda: regret_growth("changes", "stretch", (64, 512)),
     "scaling": scaling,
     "torch_dtypes": torch_dtypes,

@@ -13,7 +13,18 @@ theory       the paper's theorem and corollaries as numbers
 check        conformance tests for learners of your own
 """
 
-from samuel.core import AllIntervals, Anytime, Chosen, Compact, Cover, Fixed, Geometric, Lasting, NoHealthyExpert, Pruned
+from samuel.core import (
+    AllIntervals,
+    Anytime,
+    Chosen,
+    Compact,
+    Cover,
+    Fixed,
+    Geometric,
+    Lasting,
+    NoHealthyExpert,
+    Pruned,
+)
 from samuel.online import theory
 from samuel.online.bases.adadelta import Adadelta
 from samuel.online.bases.adagrad import Adagrad, DiscountedAdagrad

@@ -164,7 +164,7 @@ def choose_experts(
 
 
 def long_lived_experts(domain: Domain, dim: int) -> tuple[tuple[Base, ...], tuple[float, ...]]:
-    """The experts of the default `Samuel`, and their priors: Adagrad and gradient descent that never start anew.
+    """The experts of the default `Samuel` on a bounded domain, which never start anew, and their priors.
 
     Priors are `(rate / reach)^(-1/2)`, where `reach` is the size of the domain, and for descent a quarter of that: a
     run begins with small steps, and only the logarithm of a prior enters the regret bound.
@@ -180,9 +180,8 @@ def long_lived_experts(domain: Domain, dim: int) -> tuple[tuple[Base, ...], tupl
         rates = default_learning_rates(base, domain, dim)
         if isinstance(base, Adagrad):
             rates = (*rates, 4 * rates[-1])
-        reach = _reach(base, domain, dim) if domain.bounded else 1.0
         experts += [replace(base, learning_rate=rate) for rate in rates]
-        priors += [share * (rate / reach) ** -0.5 for rate in rates]
+        priors += [share * (rate / _reach(base, domain, dim)) ** -0.5 for rate in rates]
     return tuple(experts), tuple(priors)
 
 

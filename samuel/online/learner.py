@@ -167,7 +167,7 @@ class Learner:
             `(streams, dim)`. None for a single stream of shape `(dim,)`.
         seed: for rules that draw at random.
         dtype: "float64" or "float32".
-        record: keep a record of every round, for `trace()`; about 4 KB a round for the default `Samuel` with `dim=5`.
+        record: keep a record of every round, for `trace()`; about 2.3 KB a round for the default `Samuel` with `dim=5`.
 
     >>> from samuel.online import Samuel, Ball
     >>> learner = Samuel(dim=2, domain=Ball(1.0))

@@ -17,7 +17,7 @@ from samuel.core.round import is_look
 from samuel.core.weights import Weights, fractions, smallest_value
 from samuel.online.bases.adagrad import COORDINATE_FLOOR, Adagrad
 from samuel.online.bases.relative_ogd import RelativeOGD
-from samuel.online.domains import Ball, Box, Domain
+from samuel.online.domains import Box, Domain
 
 if TYPE_CHECKING:
     from samuel.core import Feedback
@@ -90,8 +90,8 @@ class LongLived(NamedTuple):
 
 def long_lived(rule: SamuelRule) -> LongLived | None:
     """The constants of a rule over the default experts, or None if its rounds are left to the reference."""
-    kinds = [type(group.base) for group in rule.groups]
-    if not rule.cover.lasting or kinds != [Adagrad, RelativeOGD] or rule.groups[0].base.delta:
+    bases = [group.base for group in rule.groups]
+    if not rule.cover.lasting or bases != [Adagrad(), RelativeOGD()]:
         return None
     domain: Domain = rule.domain
     if rule.lifted is not None and not rule.lifted.center:
@@ -101,7 +101,8 @@ def long_lived(rule: SamuelRule) -> LongLived | None:
     else:
         return None
     prior = np.asarray(rule.prior)
-    return LongLived(*rule.columns, low, high, radius, prior[:, None], prior.sum() * rule.Q)
+    adagrad, descent = rule.columns
+    return LongLived(adagrad, descent, low, high, radius, prior[:, None], float(prior.sum() * rule.Q))
 
 
 def long_lived_round(rule: SamuelRule, state: SamuelState, feedback: Feedback) -> SamuelState | None:
@@ -113,10 +114,10 @@ def long_lived_round(rule: SamuelRule, state: SamuelState, feedback: Feedback) -
         return None
     gradient, points, radius = feedback.gradient, state.points[0], table.radius
     mean = state.decision
-    if radius is not None:
+    if rule.lifted is not None and radius is not None:
         mean = np.dot(state.p[0], points)
         if np.dot(mean, mean) > radius * radius:
-            gradient = rule.domain.inward(mean, gradient)
+            gradient = rule.lifted.inward(mean, gradient)
     judged = _judged(state.weights, np.dot(mean, gradient) - np.dot(points, gradient))
     if judged is None:
         return None

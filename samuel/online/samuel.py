@@ -69,8 +69,10 @@ class SamuelRule(EnsembleRule):
 
         In a box Adagrad's projection is clipping, in a ball it is a search in each round.
         """
-        ball = isinstance(self.domain, Ball) and self.cover.lasting and self.dim > 1
-        return self.domain if ball and any(isinstance(group.base, Adagrad) for group in self.groups) else None
+        if not (isinstance(self.domain, Ball) and self.dim > 1 and self.cover.lasting):
+            return None
+        fits = self.feedback == "linear" and self.combine == "average"
+        return self.domain if fits and any(isinstance(group.base, Adagrad) for group in self.groups) else None
 
     def room(self, base: Base) -> Domain:
         return self.lifted.bounding_box if self.lifted and isinstance(base, Adagrad) else self.domain
@@ -132,7 +134,7 @@ class SamuelRule(EnsembleRule):
             if after is not None:
                 return after, {"healthy": True}
         mean = state.decision
-        if self.lifted:
+        if self.lifted and isinstance(feedback, Linear):
             mean = combine.average(state.points, state.p)
             feedback = Linear(self.lifted.inward(mean, feedback.gradient))
         gains, excess = self._gains(mean, state, feedback)
@@ -165,10 +167,12 @@ class SamuelRule(EnsembleRule):
                 info["points"] = state.points
             if isinstance(feedback, Full):
                 info["expert_gradients"] = feedback.gradients
-            if self.lifted:
+            if self.lifted and isinstance(feedback, Linear):
                 info["fed"] = feedback.gradient
             if self.cover.lasting:
-                info |= {f"memory {g} {i}": part for g, memory in enumerate(state.memory) for i, part in enumerate(memory)}
+                info |= {
+                    f"memory {g} {i}": part for g, memory in enumerate(state.memory) for i, part in enumerate(memory)
+                }
         return after, info
 
     def _gains(self, mean: Array, state: SamuelState, feedback: Feedback) -> tuple[Array, Array | None]:
@@ -272,29 +276,32 @@ class _Experts(NamedTuple):
 class Samuel(Learner):
     """SAMUEL: no learning rate to choose, and near-optimal regret on every interval of the run.
 
-    Base learners with several learning rates run on blocks of many lengths; each round they are weighed by how much
-    better than the decision they were, and the decision is their weighted average.
+    Base learners with several learning rates are weighed in each round by how much better than the decision they were,
+    and the decision is their weighted average. By default, on a bounded domain, these are Adagrad with seven rates and
+    gradient descent with six, in units of the domain and of the gradients, which never start anew
+    (`docs/mathematics.md`). With any of `base`, `learning_rates`, `learners`, `cover` and `newborns` they run on blocks
+    of many lengths, as in the paper.
 
     Args:
         dim: dimension of the decisions.
         domain: where they must lie; all of space by default. Bounded domains have the full guarantee.
-        base: what every expert does with its gradients (`Adagrad()` by default).
+        base: what every expert does with its gradients, on blocks (`Adagrad()` if other options ask for blocks).
         learning_rates: candidates for the base learner; one expert per rate in every slot. By default six rates
             that fit the domain: its width (diameter, for bases without a step per coordinate) over `sqrt(2)`, and
-            powers of 4 less; on an unbounded domain five
-            powers of ten from 0.001.
+            powers of 4 less; on an unbounded domain five powers of ten from 0.001.
         learners: instead of `base` and `learning_rates`, any list of base learners with rates of their own.
-        cover: which intervals of time get experts of their own; `Anytime()` by default, or `Geometric(horizon)` if
-            a horizon is given.
+        cover: which stretches of time get experts of their own: for the default experts `Lasting()`, for others
+            `Anytime()`, or `Geometric(horizon)` if a horizon is given.
         horizon: number of rounds, if known.
         gradient_bound: `G`, a bound on the norm of gradients, if known. The scale of the gains is found out
             otherwise, and then multiplying all losses by a constant changes no decision (with a base learner that
             is scale-free).
         Q: how many step sizes the weights are kept with; see `samuel.core.weights.number_of_rates`.
-        prior: weight of every learner of a slot at birth; equal by default.
-        newborns: "inherit" (start at the mean of the block that ended, take over its weight and add the prior),
-            "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). By default
-            "inherit", and "warm" from the first late gradient on: experts that went too far hand nothing on.
+        prior: weight of every learner of a slot at birth; equal if not given, or for the default experts larger for
+            small rates.
+        newborns: on blocks, "inherit" (start at the mean of the block that ended, take over its weight and add the
+            prior), "warm" (at the decision, with the prior) or "cold" (at the domain's centre, with the prior). By
+            default "inherit", and "warm" from the first late gradient on: experts that went too far hand nothing on.
         combine: "average" (for convex losses), "sample" or "best".
         feedback: "linear" (one gradient a round), "loss" (and each expert's loss) or "full" (each expert's loss
             and gradient).
@@ -339,6 +346,7 @@ class Samuel(Learner):
         self._newborns_chosen = newborns is not None
         given = (base, learning_rates, learners, cover, newborns)
         default = all(option is None for option in given) and feedback == "linear" and combine == "average"
+        default = default and domain.bounded  # elsewhere nothing stops an expert whose rate is too large
         newborns = "inherit" if newborns is None else newborns
         one_of("newborns", newborns, NEWBORNS)
         refuse_blind_sampling(combine, feedback)
@@ -367,11 +375,14 @@ class Samuel(Learner):
             cover=cover,
             prior=_prior(prior, len(experts)),
             Q=Q,
-            bound=0.0 if gradient_bound is None else gradient_bound * diameter,
+            bound=0.0,
             newborns=newborns,
             combine=combine,
             feedback=feedback,
         )
+        if gradient_bound is not None:
+            farthest = rule.lifted.bounding_box.diameter(dim) if rule.lifted else diameter
+            rule = replace(rule, bound=gradient_bound * farthest)
         super().__init__(rule, **check_options(options))
 
     @classmethod
@@ -471,8 +482,8 @@ def _check_lasting(cover: Cover, experts: tuple[Base, ...]) -> None:
     for expert in experts if cover.lasting else ():
         if not expert.lasting:
             raise ValueError(
-                f"{cover} never starts experts anew, which {expert!r} needs; use a cover of blocks such as Anytime(), or "
-                "base learners such as Adagrad() and RelativeOGD()"
+                f"{cover} never starts experts anew, and no bound is known for {expert!r} then; use a cover of blocks "
+                "such as Anytime(), or base learners such as Adagrad() and RelativeOGD()"
             )
 
 

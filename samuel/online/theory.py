@@ -72,10 +72,10 @@ def theorem_1(trace: Trace, first: int, last: int) -> Bound:
     `d sum g^T H^-1 g` over matrices of trace `d` is `(tr G^(1/2))^2`.
 
     >>> import numpy as np
-    >>> from samuel.online import Samuel, Ball, play, theory
+    >>> from samuel.online import Adagrad, Samuel, Ball, play, theory
     >>> gradients = np.random.default_rng(0).normal(size=(256, 2)) / 4
     >>> gradients /= np.maximum(1, np.linalg.norm(gradients, axis=1, keepdims=True))
-    >>> trace = play(Samuel(2, Ball(1.0), gradient_bound=1.0), gradients)
+    >>> trace = play(Samuel(2, Ball(1.0), base=Adagrad(), gradient_bound=1.0), gradients)
     >>> theory.theorem_1(trace, 0, 255).tiles
     6
     """
@@ -228,6 +228,11 @@ def _known_scale(trace: Trace) -> Any:
         raise ValueError(
             "the theorem speaks of SAMUEL with a known gradient_bound, linear feedback and averaging; otherwise "
             "ask for trace.certificate(first, last)"
+        )
+    if rule.cover.lasting:
+        raise ValueError(
+            f"the theorem speaks of experts that start with a block, and those of {rule.cover} never start anew: play "
+            "Samuel(base=Adagrad()); otherwise ask for trace.certificate(first, last)"
         )
     if np.any(trace.needed("used") != 1.0):
         raise ValueError(

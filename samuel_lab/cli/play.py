@@ -332,7 +332,7 @@ def _as_options(message: str) -> str:
 
 def _print_tables(report: Report) -> None:
     from samuel_lab.play.bounds_page import bounds_tables
-    from samuel_lab.play.page import findings
+    from samuel_lab.play.page import findings, recommendation
 
     console = Console(highlight=False)
     if not console.is_terminal:  # unlimited width in a file
@@ -342,8 +342,12 @@ def _print_tables(report: Report) -> None:
         console.print(_table(contest))
         console.print()
         if contest.stream in tables:  # of the user's own: how it was read, and what to take for it
-            for sentence in (contest.about, *findings(contest)):
-                console.print(sentence, markup=False)
+            said = (contest.about, *findings(contest))
+        else:
+            said = tuple(filter(None, [recommendation(contest)]))
+        for sentence in said:
+            console.print(sentence, markup=False)
+        if said:
             console.print()
         for titled in bounds_tables(contest):
             console.print(results_on_terminal(f"{contest.label}: {titled.title}", titled.table))

@@ -161,6 +161,22 @@ def growth_table(contest: Contest) -> Table | None:
     return Table(("rounds", *(f"{rounds}" for rounds in growth.rounds)), tuple(rows))
 
 
+def recommendation(contest: Contest) -> str | None:
+    """Which learner to take, by what was measured: of those without a learning rate the one that lost least.
+
+    None if there was no choice.
+    """
+    untold = sorted((result for result in contest.results if result.rate is None), key=lambda result: result.total)
+    if len(untold) < 2:
+        return None
+    best = untold[0]
+    said = f"Recommended here: {best.label}, which lost least of those without a learning rate: {number(best.total)}."
+    for result in untold[1:]:
+        if result.learner == "samuel" and number(result.total) != number(best.total):
+            said += f" SAMUEL at its defaults trails: {number(result.total)}, {_compared(result.total, best.total)} it."
+    return said
+
+
 def findings(contest: Contest) -> tuple[str, ...]:
     """Findings: sentences made from the numbers."""
     ranked = sorted(contest.results, key=lambda result: result.total)
@@ -188,6 +204,9 @@ def findings(contest: Contest) -> tuple[str, ...]:
             behind = sum(total > result.total for total in tried)
             sentence += f", and less than {behind} of the {len(tried)} runs the others tried with a rate of the list"
         said.append(sentence + ".")
+    advice = recommendation(contest)
+    if advice:
+        said.append(advice)
     if len(ranked) > 1:
         said += [_worst_said(contest, length) for length in contest.lengths]
     return (*said, *bounds_findings(contest))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samuel.core import AllIntervals, Anytime, Chosen, Compact, Fixed, Geometric, Pruned
+from samuel.core import AllIntervals, Anytime, Chosen, Compact, Fixed, Geometric, Lasting, Pruned
 
 LIMITED = [
     Anytime(4, levels=4),
@@ -27,6 +27,7 @@ COVERS = [
     Anytime(shortest=1),
     Anytime(shortest=5),
     Fixed(every=13),
+    Lasting(every=6),
     Chosen((10, 11, 200)),
     AllIntervals(horizon=300),
     *LIMITED,

@@ -23,8 +23,10 @@ from samuel.online import (
     Free,
     Geometric,
     Hedge,
+    Lasting,
     OptimisticOGD,
     ParameterFree,
+    RelativeOGD,
     RMSprop,
     Samuel,
     ScaleFreeOGD,
@@ -38,6 +40,7 @@ BASES = {
     "OGD": OGD(0.3),
     "OGD sqrt": OGD(0.5, schedule="sqrt"),
     "OGD inverse": OGD(0.5, schedule="inverse"),
+    "RelativeOGD": RelativeOGD(0.7),
     "ScaleFreeOGD": ScaleFreeOGD(0.7),
     "Adagrad": Adagrad(0.7),
     "Adagrad delta": Adagrad(0.7, delta=0.1),
@@ -59,6 +62,7 @@ BOUNDED = {"ball": Ball(1.0), "box": Box(-1.0, (0.5, 1.0, 2.0)), "simplex": Simp
 WITH_BOUND = (
     "OGD",
     "OGD sqrt",
+    "RelativeOGD",
     "ScaleFreeOGD",
     "Adagrad",
     "Adagrad delta",
@@ -109,10 +113,17 @@ LEARNERS = {
         )
         for name, base in BASES.items()
     },
+    "Samuel, default": lambda **options: Samuel(3, Ball(1.0), **options),
+    "Samuel on a ball off the origin": lambda **options: Samuel(3, Ball(1.0, (0.5, 0.0, -1.0)), **options),
+    "Samuel on a simplex": lambda **options: Samuel(3, Simplex(), **options),
     "Samuel on a box": lambda **options: Samuel(3, Box(-1.0, 1.0), **options),
     "Samuel(AdagradFull) on a simplex": lambda **options: Samuel(3, Simplex(), base=AdagradFull(delta=0.1), **options),
     "Samuel everywhere": lambda **options: Samuel(3, Free(), **options),
     "Samuel, horizon": lambda **options: Samuel(3, Ball(1.0), horizon=200, gradient_bound=50.0, **options),
+    "Samuel, blocks": lambda **options: Samuel(3, Ball(1.0), base=Adagrad(), **options),
+    "Samuel, lasting": lambda **options: Samuel(
+        3, Ball(1.0), learners=[RelativeOGD(0.1), Adagrad(0.5, delta=0.1)], cover=Lasting(3), feedback="full", **options
+    ),
     "Samuel, shortest 1": lambda **options: Samuel(3, Ball(1.0), cover=Anytime(shortest=1), **options),
     "Samuel, geometric": lambda **options: Samuel(3, Ball(1.0), cover=Geometric(200, shortest=3), **options),
     "Samuel, fixed blocks": lambda **options: Samuel(3, Ball(1.0), cover=Fixed(20), **options),

@@ -21,9 +21,11 @@ from samuel.online import (
     Fixed,
     Geometric,
     Interval,
+    Lasting,
     LinearLoss,
     LogisticLoss,
     Recorded,
+    RelativeOGD,
     Samuel,
     ScaleFreeOGD,
     SquaredLoss,
@@ -204,6 +206,40 @@ def test_chain_holds_under_spikes_and_outliers_in_a_reused_buffer(gradients, bas
     assert not broken_links(trace_of(trace, gradients), itertools.combinations_with_replacement(range(0, 44, 3), 2))
 
 
+LONG_LIVED = {
+    "default": {},
+    "known scale": {"gradient_bound": BOUND},
+    "every 3 rounds": {
+        "learners": [RelativeOGD(0.1), RelativeOGD(2.0), Adagrad(0.5, delta=0.1), Adagrad(3.0)],
+        "cover": Lasting(every=3),
+    },
+}
+
+
+@settings(max_examples=20)
+@given(
+    wild_streams(),
+    st.sampled_from(sorted(LONG_LIVED)),
+    st.sampled_from([*BOUNDED.values(), Ball(2.0, (1.0, 0.0, -3.0))]),
+)
+def test_chain_holds_for_experts_that_never_start_anew(gradients, options, domain):
+    trace = play(Samuel(DIM, domain, **LONG_LIVED[options]), gradients, backend="numpy")
+    assert not broken_links(trace, itertools.combinations_with_replacement(range(44), 2))
+    mean_gain = np.sum(trace.weights * trace.gains, axis=(1, 2)) / (1 + np.abs(trace.gains).max(axis=(1, 2)))
+    assert np.max(np.abs(mean_gain)) < 1e-12  # sum p r = 0
+
+
+@pytest.mark.parametrize("domain", BOUNDED)
+def test_chain_holds_for_the_default_where_the_guarantee_says_something(domain):
+    rounds = 2100
+    trace = play(Samuel(DIM, BOUNDED[domain]), storm(rounds))
+    ends = np.sort(np.random.default_rng(5).integers(0, rounds, size=(60, 2)), axis=1)
+    assert not broken_links(trace, [(int(a), int(b)) for a, b in ends] + [(0, rounds - 1), (704, 1399), (1025, 2040)])
+    proof = trace.certificate(0, rounds - 1)
+    assert len(proof.tiles) == 1
+    assert proof.measured < proof.guaranteed < 0.9 * proof.trivial
+
+
 def trace_of(trace, gradients):
     """The record of linear losses, with the stream that regret is counted on."""
     stream = Recorded(LinearLoss(), (gradients,))
@@ -280,6 +316,16 @@ def test_a_euclidean_projection_for_adagrad_on_a_ball_is_caught():
     prefixes = [(0, last) for last in range(20, 1000, 20)]
     assert not broken_links(run_alone(Adagrad(), badly_scaled()), prefixes)
     assert broken_links(run_alone(EuclideanAdagrad(), badly_scaled()), prefixes)
+
+
+def test_a_bound_of_experts_with_a_past_that_forgets_the_past_is_caught(monkeypatch):
+    """After a large gradient Adagrad takes small steps: its regret from then on is more than that of a newborn."""
+    gradients = np.concatenate([[100.0], np.zeros(7), np.full(40, -1.0)])[:, None]
+    trace = play(Samuel(1, Interval(-1.0, 1.0), learning_rates=(1.0,), cover=Lasting(8)), gradients, backend="numpy")
+    assert not broken_links(trace, [(8, last) for last in range(8, 48)])
+    right = Adagrad.later_bound
+    monkeypatch.setattr(Adagrad, "later_bound", lambda self, memory, *given: right(self, (0 * memory[0],), *given))
+    assert broken_links(trace, [(8, last) for last in range(8, 48)])
 
 
 def total_over_started(judge):

@@ -534,3 +534,17 @@ def test_what_makes_no_sense_is_refused_by_name(make, message):
 def test_a_fitting_dimension_is_accepted(domain, dim):
     domain.check(dim)
     domain.check(np.int64(dim))
+
+
+@given(st.integers(0, 2**31))
+def test_the_inward_gradient_of_a_ball_bounds_the_regret_of_the_projection(seed):
+    random = np.random.default_rng(seed)
+    ball = Ball(float(np.exp(random.normal())), tuple(random.normal(size=3)))
+    points = np.asarray(ball.center) + random.normal(size=(50, 3)) * ball.radius * 2
+    gradients = random.normal(size=(50, 3))
+    inward, played = ball.inward(points, gradients), ball.project(points)
+    others = ball.project(np.asarray(ball.center) + random.normal(size=(50, 3)) * ball.radius * 5)
+    lifted = np.sum(inward * (points - others), axis=-1)
+    assert (lifted >= np.sum(gradients * (played - others), axis=-1) - 1e-12 * (1 + abs(lifted))).all()
+    assert (np.linalg.norm(inward, axis=-1) <= np.linalg.norm(gradients, axis=-1) + 1e-12).all()
+    np.testing.assert_array_equal(inward[ball.contains(points, 0.0)], gradients[ball.contains(points, 0.0)])

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+import samuel.online.samuel as learner_module
 from samuel.online import (
     OGD,
     ONS,
@@ -138,6 +139,26 @@ def test_the_quick_round_is_the_reference_but_quicker(newborns, domain, dtype):
         np.testing.assert_allclose(quick.predict(), reference.predict(), atol=1e-11 if dtype == "float64" else 1e-4)
         np.testing.assert_allclose(quick.weights(), reference.weights(), atol=1e-11 if dtype == "float64" else 1e-4)
         assert quick.predict().dtype == dtype
+
+
+@pytest.mark.parametrize("domain", [Ball(1.0), Ball(0.5), Box(-0.5, 0.5)], ids=str)
+def test_the_quick_round_of_experts_that_never_start_anew_is_the_reference(domain, monkeypatch):
+    played = []
+    quick_round = learner_module.long_lived_round
+
+    def counted(*given):
+        played.append(quick_round(*given))
+        return played[-1]
+
+    monkeypatch.setattr(learner_module, "long_lived_round", counted)
+    quick, reference = Samuel(3, domain), Samuel(3, domain, record=True)
+    for size, gradient in zip(np.exp(np.linspace(0, 4, 100)), GRADIENTS, strict=True):
+        for learner in (quick, reference):
+            learner.update(size * gradient)
+        np.testing.assert_allclose(quick.predict(), reference.predict(), atol=1e-11)
+        np.testing.assert_allclose(quick.weights(), reference.weights(), atol=1e-11)
+    assert sum(state is not None for state in played) > 60
+    assert quick._state.weights.started == pytest.approx(reference._state.weights.started)
 
 
 def test_all_intervals_have_an_expert_from_every_round():
@@ -366,7 +387,7 @@ def box_learner(**options):
         (lambda: box_learner(gradient_bound=-1.0), r"gradient_bound.*-1\.0"),
         (lambda: Samuel(3, gradient_bound=1.0), "bounded domain"),
         (lambda: box_learner(Q=0), "Q.*0"),
-        (lambda: box_learner(prior=(1.0,)), "one number per learner.*6"),
+        (lambda: box_learner(prior=(1.0,)), "one number per learner.*13"),
         (lambda: box_learner(learning_rates=(0.1, 1.0), prior=(1.0, 0.0)), r"prior.*0\.0"),
         (lambda: box_learner(cover="doubling"), "'doubling'"),
         (lambda: box_learner(cover=Anytime(), horizon=10), "horizon=10"),

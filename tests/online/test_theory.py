@@ -76,7 +76,9 @@ def test_where_the_theorem_does_not_speak_it_says_so():
     with pytest.raises(ValueError, match="known gradient_bound"):
         theory.theorem_1(play(Samuel(2, Ball(1.0)), gradients), 0, 19)
     with pytest.raises(ValueError, match="exceeded gradient_bound=0.1"):
-        theory.theorem_1(play(Samuel(2, Ball(1.0), gradient_bound=0.1), gradients), 0, 19)
+        theory.theorem_1(play(Samuel(2, Ball(1.0), base=Adagrad(), gradient_bound=0.1), gradients), 0, 19)
+    with pytest.raises(ValueError, match="those of Lasting.* never start anew"):
+        theory.theorem_1(play(Samuel(2, Ball(1.0), gradient_bound=2.0), gradients), 0, 19)
     with pytest.raises(ValueError, match="AdagradFull experts, got Adagrad"):
         theory.corollary_1(run(Adagrad()), 0, 19)
 

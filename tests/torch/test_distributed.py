@@ -151,7 +151,7 @@ def test_the_averaged_parameters_can_be_tested_at_any_time_and_training_does_not
 
 def test_split_parameters_whose_network_is_not_known_are_refused(jobs):
     for found in of_ranks(jobs, "train", "not known"):
-        assert "give the model in place of its parameters, so that averaged()" in found["said"]
+        assert "pass the model instead of its parameters, which averaged() needs" in found["said"]
 
 
 @pytest.mark.parametrize("name", IN_DOUBLE)

@@ -19,8 +19,8 @@ class RelativeOGD(Base):
 
         x <- Proj(x - lr / |g_1| g)
 
-    with `g_1` the first gradient that is not 0. Regret: `D_2^2 |g_1| / (2 lr) + lr / (2 |g_1|) sum |g|^2` from any round
-    on (Zinkevich, ICML 2003).
+    with `g_1` the first gradient that is not 0. Regret from any round on:
+    `D_2^2 |g_1| / (2 lr) + lr / (2 |g_1|) sum |g|^2` (Zinkevich, ICML 2003).
 
     Args:
         learning_rate: `lr`, the length of the first step.

@@ -86,6 +86,19 @@ def test_findings_are_true_when_samuel_loses_and_when_it_wins(report):
     assert "SAMUEL (OGD, 8 rates), without a learning rate, loses 20.0: 2.00 times less than OGD" in wins[3]
 
 
+def test_the_learner_that_was_best_without_a_rate_is_recommended_and_samuel_said_to_trail(report):
+    contest = report.contests[1]
+    trails = page.recommendation(with_totals(contest, ogd=10.0, samuel=40.0, samuel_ogd=20.0))
+    assert trails == (
+        "Recommended here: SAMUEL (OGD, 8 rates), which lost least of those without a learning rate: 20.0. "
+        "SAMUEL at its defaults trails: 40.0, 2.00 times as much as it."
+    )
+    leads = page.recommendation(with_totals(contest, ogd=10.0, samuel=20.0, samuel_ogd=40.0))
+    assert leads == "Recommended here: SAMUEL, which lost least of those without a learning rate: 20.0."
+    assert leads in page.findings(with_totals(contest, ogd=10.0, samuel=20.0, samuel_ogd=40.0))
+    assert page.recommendation(replace(contest, results=contest.results[:1])) is None
+
+
 def test_findings_about_negative_losses_are_differences_and_not_ratios(report):
     contest = report.contests[1]
     said = page.findings(with_totals(contest, ogd=-40.0, samuel=-30.0, samuel_ogd=-50.0))
