@@ -118,10 +118,7 @@ def samuel(
     direction = bases.resolve(base, roles)
     name = base if isinstance(base, str) else None
     by_muon = name == "muon"
-    if search is None:
-        search = search_for(name, learning_rates)
-    elif learning_rates is not None:
-        raise ValueError(f"learning_rates={learning_rates!r} would be ignored; give search=RateSearch(learning_rates)")
+    search = search_for(name, learning_rates, search)
     average = steps is None if average is None else average
     rule = Rule(search, groups=2 if by_muon else 1, steps=steps, average=average, on_shift=on_shift, clip=clip)
     between("weight_decay", weight_decay, 0.0, math.inf, low_included=True)

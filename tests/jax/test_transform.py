@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from samuel.core.rate_search import RateSearch
 from samuel.jax import (
     Checkpoints,
     averaged,
@@ -986,7 +985,6 @@ def test_weights_are_shares_and_parameters_stay_finite_whatever_the_gradients(ba
         ({"base": optax.chain(optax.clip(1.0), optax.sgd(0.1))}, "steps downhill by itself"),
         ({"weight_decay": True}, "weight_decay must be .* got True"),
         ({"weight_decay": "a"}, "weight_decay must be .* got 'a'"),
-        ({"search": RateSearch(), "learning_rates": (0.1,)}, r"learning_rates=\(0.1,\) would be ignored"),
         ({"state_dtype": 16}, "state_dtype must be 'float32' or 'bfloat16', got 16"),
     ],
     ids=lambda part: part if isinstance(part, str) else ", ".join(part),  # names that are the same in every process
