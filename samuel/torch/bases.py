@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from samuel.core.orthogonal import ADAM, MOMENTUM
 from samuel.core.roles import Role
 
 Number = Any
@@ -26,8 +27,8 @@ foreach: Any = torch
 """Namespace of the `_foreach` functions, which torch does not export by name."""
 
 NAMED: dict[str, dict[str, Any]] = {
-    "muon": {"momentum": 0.95, "betas": (0.9, 0.999), "eps": 1e-8},
-    "adam": {"betas": (0.9, 0.999), "eps": 1e-8},
+    "muon": {"momentum": MOMENTUM, **ADAM},
+    "adam": ADAM,
     "sgd": {},
 }
 """Named bases and their options, which can be set per parameter group."""
