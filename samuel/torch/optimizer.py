@@ -605,7 +605,13 @@ class Samuel(Optimizer):
             warnings.warn(text, stacklevel=4)
 
     def _warn_of_guesses(self) -> None:
-        text = rules.guess_warning(self.roles) if isinstance(self._base, Named) and self._base.searches == 2 else ""
+        if not (isinstance(self._base, Named) and self._base.searches == 2):
+            return
+        text = rules.guess_warning(
+            self.roles,
+            "Give the model, or named parameters, or a group's role='matrix', 'table' or 'vector'; print(optimizer) "
+            "shows all roles",
+        )
         if text:
             self._warn_once("guesses", text)
 
