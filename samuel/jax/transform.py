@@ -316,8 +316,8 @@ def pace(state: Any) -> jax.Array:
 def weights(state: Any) -> jax.Array:
     """The weights of the candidate rates relative to their prior, summing to 1, in ascending order of the rates.
 
-    All are equal before the first step. Weight at an end of the list means that the list should be longer there. Over
-    "muon" there are two rows, for matrices and for everything else.
+    All are equal before the first step. Over "muon" there are two rows, for matrices and for everything else. A list is
+    too short if `learning_rate` stays within a factor of 3 of its largest or smallest candidate.
 
     >>> import jax.numpy as jnp
     >>> from samuel.jax import samuel, weights

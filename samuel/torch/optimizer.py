@@ -193,7 +193,7 @@ class Samuel(Optimizer):
     def weights(self) -> Tensor:
         """Weight of every candidate rate relative to its prior, one row per search: equal before the first step.
 
-        Weight at an end of the list means that the list should be extended there.
+        A list is too short if `effective_lr` stays within a factor of 3 of its largest or smallest candidate.
 
         >>> Samuel([torch.zeros(2)], "adam", learning_rates=(0.1, 0.01)).weights()
         tensor([[0.5000, 0.5000]])
