@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from samuel.core.arrays import Array, at_least, constant, flag, namespace
+from samuel.core.arrays import ROUNDINGS, Array, at_least, constant, flag, namespace
 from samuel.core.options import between, candidate_rates, whole_number
 from samuel.core.weights import fractions, smallest_value
 
@@ -41,8 +41,6 @@ REBOUND = 0.5
 against rates that are too large has little weight then."""
 RETREAT = 0.25
 """After a blow-up, rates above this fraction of the mean rate are dropped for the rest of the block."""
-_ROUNDINGS = 64
-"""Maximum rounding error of a gain, in units of the rounding error of the dot products."""
 
 
 def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:
@@ -178,7 +176,7 @@ class RateSearch:
         gains = xp.sum(terms, axis=-1, keepdims=True) - judged
         # In a new block all points coincide and the difference is rounding, which the unit would magnify. NaN compares
         # False and becomes 0.
-        rounding = _ROUNDINGS * xp.finfo(gains.dtype).eps * xp.sum(abs(terms), axis=-1, keepdims=True)
+        rounding = ROUNDINGS * xp.finfo(gains.dtype).eps * xp.sum(abs(terms), axis=-1, keepdims=True)
         gains = xp.where(abs(gains) > rounding, gains, 0.0)
 
         square, count = state.square + gains**2, state.count + 1

@@ -236,7 +236,7 @@ class Rule:
 
         since = xp.astype(state.since, square.dtype)
         late = since > (1 - LATE) * self._length(state)
-        watching = ~late if self.on_shift == "restart" else late & ~late
+        watching = ~late if self.on_shift == "restart" else xp.zeros_like(late)
         detector, shifted = self.detector.advance(state.detector, square, watching, usable)
 
         fall = self.fall(state)
