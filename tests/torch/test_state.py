@@ -105,6 +105,7 @@ def resumed(checkpoint, params, optimizer):
     optimizer.load_state_dict(found["optimizer"])
 
 
+@pytest.mark.filterwarnings("ignore:averaged.. changes nothing")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_that_is_saved_and_loaded_goes_on_to_the_bit(name):
     run, later = RUNS[name], 10
