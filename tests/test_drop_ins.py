@@ -186,6 +186,8 @@ def test_options_that_cannot_work_are_refused_by_name(drop_in, options, message)
         {},
         {"steps": 60},
         {"base": "adam", "weight_decay": 0.3},
+        {"base": "momentum"},
+        {"base": "adagrad", "steps": 60},
         {"base": "sgd", "average": False, "clip": 1.0},
         {"base": "adam", "on_shift": "ignore", "search": RateSearch((0.01, 0.1), lag=0.8)},
         {"base": "adam", "learning_rates": (0.01, 0.3), "search": RateSearch((0.01, 0.1), lag=0.8)},

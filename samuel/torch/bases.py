@@ -29,9 +29,13 @@ foreach: Any = torch
 NAMED: dict[str, dict[str, Any]] = {
     "muon": {"momentum": MOMENTUM, **ADAM},
     "adam": ADAM,
+    "adagrad": {},
+    "momentum": {"momentum": 0.9},
     "sgd": {},
 }
 """Named bases and their options, which can be set per parameter group."""
+VECTORS = {"adagrad": ("square",), "momentum": ("momentum_buffer",), "sgd": ()}
+"""Vectors of the state of the simple bases."""
 MOMENTA = {"momentum_buffer", "exp_avg"}
 """Vectors of their state in bfloat16 for parameters in bfloat16: short moving averages of gradients in bfloat16."""
 
@@ -89,7 +93,7 @@ class Named:
     """A named base.
 
     Args:
-        name: "muon", "adam" or "sgd".
+        name: a key of `NAMED`.
         given: options that differ from the defaults.
     """
 
@@ -117,14 +121,18 @@ class Named:
 
     def vectors(self, role: Role) -> tuple[str, ...]:
         """Names of the vectors of its state."""
-        if self.name == "sgd":
-            return ()
+        if self.name in VECTORS:
+            return VECTORS[self.name]
         return ("momentum_buffer",) if self.orthogonalises(role) else ("exp_avg", "exp_avg_sq")
 
     def directions(self, inputs: Inputs) -> Tensors:
         """Directions of parameters of one role, uphill and before orthogonalisation; updates the state."""
         if not inputs.vectors:
             return [g.clone() for g in inputs.gradients]
+        if self.name == "adagrad":
+            return _adagrad(inputs)
+        if self.name == "momentum":
+            return _heavy_ball(inputs)
         if "momentum_buffer" in inputs.vectors:
             return _ahead(inputs, "momentum_buffer", inputs.options["momentum"])
         return _adam(inputs, nesterov=self.name == "muon")
@@ -154,6 +162,22 @@ def _ahead(inputs: Inputs, name: str, beta: float) -> Tensors:
     ahead = list(foreach._foreach_mul(_moved(inputs, name, beta), beta / _unbiased(beta, inputs.count + 1)))
     add_(ahead, inputs.gradients, (1 - beta) / _unbiased(beta, inputs.count))
     return ahead
+
+
+def _heavy_ball(inputs: Inputs) -> Tensors:
+    """The sum of the gradients so far, each 0.9 times as large as the next."""
+    sums = inputs.vectors["momentum_buffer"]
+    scale_(sums, 1 - inputs.new * (1 - inputs.options["momentum"] * (1 - inputs.fresh)))
+    add_(sums, inputs.gradients, inputs.new)
+    return [each.clone() for each in sums]
+
+
+def _adagrad(inputs: Inputs) -> Tensors:
+    """Adagrad (Duchi, Hazan and Singer, JMLR 2011), whose first direction is the sign of the gradient."""
+    squares, g = inputs.vectors["square"], inputs.gradients
+    scale_(squares, 1 - inputs.new * inputs.fresh)
+    add_(squares, list(foreach._foreach_mul(g, g)), inputs.new)
+    return [torch.where(s > 0, each / s.sqrt(), 0.0) for each, s in zip(g, squares, strict=True)]
 
 
 def _adam(inputs: Inputs, nesterov: bool) -> Tensors:

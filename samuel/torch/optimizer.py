@@ -58,8 +58,8 @@ class Samuel(Optimizer):
         params: the model; or parameters, named parameters or parameter groups, as for other optimizers. Processes of
             `DistributedDataParallel` share the orthogonalisation. A group may set `role="matrix"`, `"table"` or
             `"vector"`; otherwise names and shapes decide. Each role becomes a parameter group.
-        base: "muon" (Adam for all that is not a matrix), "adam", "sgd", a torch optimizer class, or a
-            `functools.partial` of one with its options, such as `partial(torch.optim.Adam, betas=(0.9, 0.95))`.
+        base: "muon" (Adam for all that is not a matrix), "adam", "adagrad", "momentum", "sgd", a torch optimizer class,
+            or a `functools.partial` of one with its options, such as `partial(torch.optim.Adam, betas=(0.9, 0.95))`.
         learning_rates: candidate learning rates. By default six decades in steps of half a decade, where people sweep
             for that base: from 1e-6 to 1, and from 1e-5 to 10 for SGD and Adagrad. A long list costs nothing.
         lr: multiplier of the learning rate for schedulers; 1 leaves the rate unchanged.
