@@ -144,6 +144,12 @@ def test_an_unknown_option_is_refused_with_those_that_exist(drop_in):
 
 
 @DROP_INS
+def test_a_learning_rate_is_refused_with_what_to_do_instead(drop_in):
+    with pytest.raises(TypeError, match=r"no learning_rate to give: leave it out, or give .*learning_rates=\(...\)"):
+        drop_in.make(learning_rate=1e-3)
+
+
+@DROP_INS
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -153,6 +159,9 @@ def test_an_unknown_option_is_refused_with_those_that_exist(drop_in):
         ({"base": "adamm"}, "got 'adamm'"),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
         ({"steps": -5}, "steps must be a whole number of at least 1, got -5"),
+        ({"steps": float("inf")}, "steps must be a whole number .* got inf; leave it out for a run without an end"),
+        ({"steps": float("nan")}, "steps must be a whole number .* got nan; leave it out"),
+        ({"steps": 2**31}, r"steps must be a whole number of at most 2147483647, got 2147483648; leave it out"),
         ({"steps": 10.5}, "steps must be a whole number of at least 1, got 10.5"),
         ({"weight_decay": -0.1}, "weight_decay must be .* at least 0, got -0.1"),
         ({"average": 8.0}, "average must be True or False, got 8.0"),
@@ -177,8 +186,11 @@ def test_options_that_cannot_work_are_refused_by_name(drop_in, options, message)
         {},
         {"steps": 60},
         {"base": "adam", "weight_decay": 0.3},
+        {"base": "momentum"},
+        {"base": "adagrad", "steps": 60},
         {"base": "sgd", "average": False, "clip": 1.0},
         {"base": "adam", "on_shift": "ignore", "search": RateSearch((0.01, 0.1), lag=0.8)},
+        {"base": "adam", "learning_rates": (0.01, 0.3), "search": RateSearch((0.01, 0.1), lag=0.8)},
     ],
     ids=str,
 )
@@ -231,6 +243,23 @@ def test_past_the_end_the_last_rate_is_kept_and_an_extended_run_goes_on_without_
 
 
 @DROP_INS
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (50, "steps=50 would shorten the run, which has 100 steps"),
+        (20, "steps must be a whole number of at least 21, got 20"),
+        (float("inf"), "steps must be a whole number of at least 21, got inf"),
+    ],
+    ids=str,
+)
+def test_a_run_cannot_be_extended_to_fewer_steps(drop_in, steps, message):
+    optimizer = run(drop_in, stream(20), steps=100)
+    with pytest.raises(ValueError, match=message):
+        optimizer.extend(steps)
+
+
+@DROP_INS
+@pytest.mark.filterwarnings("ignore:averaged.. changes nothing")
 def test_with_the_steps_given_no_average_is_kept(drop_in):
     optimizer = run(drop_in, stream(5), steps=100)
     for name, x in optimizer.parameters.items():

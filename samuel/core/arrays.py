@@ -238,6 +238,10 @@ def _on_device(table: np.ndarray | tuple[float, ...], like: Array, dtype: Any) -
     return found
 
 
+ROUNDINGS = 64
+"""Largest rounding error of a gain, in units of the rounding error of what it is the difference of."""
+
+
 def matmul(a: Array, b: Array) -> Array:
     """Matrix product in full precision: accelerators may otherwise compute in TF32 or bfloat16."""
     if type(a) is np.ndarray:

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from samuel.core.arrays import Array, inner, namespace
-
-_ROUNDINGS = 64
-"""Maximum rounding error of a gain, in units of the rounding error of a loss."""
+from samuel.core.arrays import ROUNDINGS, Array, inner, namespace
 
 
 class Linear(NamedTuple):
@@ -39,7 +36,7 @@ class Linear(NamedTuple):
     def rounding(self, decision: Array) -> Array:
         """Gains up to this size may be rounding errors."""
         sizes = abs(self.gradient * decision)
-        return _ROUNDINGS * namespace(sizes).finfo(sizes.dtype).eps * sizes.sum(-1)
+        return ROUNDINGS * namespace(sizes).finfo(sizes.dtype).eps * sizes.sum(-1)
 
     @property
     def expert_gradients(self) -> Array:
@@ -120,7 +117,7 @@ def reference_loss(loss: Array, losses: Array, p: Array, sampled: bool) -> Array
 
 
 def _rounding_of(loss: Array) -> Array:
-    return _ROUNDINGS * namespace(loss).finfo(loss.dtype).eps * abs(loss)
+    return ROUNDINGS * namespace(loss).finfo(loss.dtype).eps * abs(loss)
 
 
 Feedback: TypeAlias = Linear | Loss | Full

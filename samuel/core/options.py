@@ -105,8 +105,8 @@ def between(name: str, value: Any, low: float, high: float, low_included: bool =
         raise ValueError(f"{name} must be a {finite}{least}{below}, got {value!r}")
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`, as a Python int; an error for anything else.
+def whole_number(name: str, value: Any, least: int, most: float = math.inf) -> int:
+    """A whole number of at least `least` and at most `most`, as a Python int; an error for anything else.
 
     >>> whole_number("steps", 0, least=1)
     Traceback (most recent call last):
@@ -114,8 +114,10 @@ def whole_number(name: str, value: Any, least: int) -> int:
     ValueError: steps must be a whole number of at least 1, got 0
     """
     found = number(value)
-    if found is None or found < least or found != int(found):
+    if found is None or not least <= found < math.inf or found != int(found):
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if found > most:
+        raise ValueError(f"{name} must be a whole number of at most {most}, got {value!r}")
     return int(found)
 
 
@@ -184,6 +186,8 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str]) -> None:
     TypeError: there is no option 'horizon' any more: give steps
     """
     for name in given:
+        if name in ("learning_rate", "lr"):
+            raise TypeError(f"there is no {name} to give: leave it out, or give candidates, learning_rates=(...)")
         if name in REPLACED:
             raise TypeError(f"there is no option {name!r} any more: {REPLACED[name]}")
         raise TypeError(f"unknown option {name!r}; choose from {', '.join(known)}")

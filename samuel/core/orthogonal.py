@@ -26,6 +26,12 @@ SIZE = 0.2
 Liu et al. 2025, "Muon is scalable for LLM training"."""
 EPSILON = 1e-8
 """Added to the norm in the denominator."""
+FAR_FROM_SQUARE = 1.5
+"""Ratio of the sides from which on iterations on the Gram matrix need fewer operations, for products in float32."""
+MOMENTUM = 0.95
+"""Of Muon, for matrices."""
+ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
+"""Options of Adam, also beside Muon."""
 
 
 def orthogonal(matrices: Array, product: Callable[[Array, Array], Array] = matmul) -> Array:

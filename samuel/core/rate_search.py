@@ -22,12 +22,12 @@ Gradient Methods with Local Guarantees"), and its theorem does not cover it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from samuel.core.arrays import Array, at_least, constant, flag, namespace
+from samuel.core.arrays import ROUNDINGS, Array, at_least, constant, flag, namespace
 from samuel.core.options import between, candidate_rates, whole_number
 from samuel.core.weights import fractions, smallest_value
 
@@ -41,8 +41,6 @@ REBOUND = 0.5
 against rates that are too large has little weight then."""
 RETREAT = 0.25
 """After a blow-up, rates above this fraction of the mean rate are dropped for the rest of the block."""
-_ROUNDINGS = 64
-"""Maximum rounding error of a gain, in units of the rounding error of the dot products."""
 
 
 def usual_rates(lowest: int, highest: int) -> tuple[float, ...]:
@@ -178,7 +176,7 @@ class RateSearch:
         gains = xp.sum(terms, axis=-1, keepdims=True) - judged
         # In a new block all points coincide and the difference is rounding, which the unit would magnify. NaN compares
         # False and becomes 0.
-        rounding = _ROUNDINGS * xp.finfo(gains.dtype).eps * xp.sum(abs(terms), axis=-1, keepdims=True)
+        rounding = ROUNDINGS * xp.finfo(gains.dtype).eps * xp.sum(abs(terms), axis=-1, keepdims=True)
         gains = xp.where(abs(gains) > rounding, gains, 0.0)
 
         square, count = state.square + gains**2, state.count + 1
@@ -260,20 +258,23 @@ SEARCHES = {
 """Default search for each named base."""
 
 
-def search_for(base: str | None, learning_rates: Sequence[float] | None = None) -> RateSearch:
-    """Default search for a base.
+def search_for(
+    base: str | None, learning_rates: Sequence[float] | None = None, search: RateSearch | None = None
+) -> RateSearch:
+    """The search for a base: its default or the given one, with other candidates if they are given.
 
     Args:
         base: the name of the base; None for any other, which gets the search of Adam.
-        learning_rates: the candidates, if not the defaults.
+        learning_rates: the candidates, if not those of the search.
+        search: settings of the search, if not the defaults.
 
     >>> search_for("sgd").learning_rates[-1], search_for("adam").lag, search_for("muon", (0.1, 0.01)).learning_rates
     (10.0, 0.5, (0.01, 0.1))
     """
-    search = SEARCHES[base or "adam"]
-    if learning_rates is None:
-        return search
-    return RateSearch(learning_rates, search.lag, search.settle, search.memory, search.prior, search.Q)
+    search = SEARCHES[base or "adam"] if search is None else search
+    if not isinstance(search, RateSearch):
+        raise ValueError(f"search must be a samuel.core.RateSearch, got {search!r}")
+    return search if learning_rates is None else replace(search, learning_rates=learning_rates)
 
 
 def evidence(state: SearchState, prior: Array) -> Array:

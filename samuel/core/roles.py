@@ -192,14 +192,16 @@ def checked(name: str, shape: Sequence[int], role: str | Role, found: Role | Non
     return given
 
 
-def guess_warning(roles: Mapping[str, Role]) -> str:
+def guess_warning(roles: Mapping[str, Role], remedy: str) -> str:
     """Warning about roles that were guessed; empty if none was.
 
     Args:
         roles: the roles by name.
+        remedy: what to do about them.
 
-    >>> print(guess_warning({"theta": vector("3 dimensions that nothing explains", guessed=True)}))
-    the roles of 1 of 1 parameters are guesses: vector: theta. Give the model, or named parameters, or a...
+    >>> theta = vector("3 dimensions that nothing explains", guessed=True)
+    >>> print(guess_warning({"theta": theta}, "Give the model"))
+    the roles of 1 of 1 parameters are guesses: vector: theta. Give the model
     """
     guessed = {name: role for name, role in roles.items() if role.guessed}
     if not guessed:
@@ -210,10 +212,7 @@ def guess_warning(roles: Mapping[str, Role]) -> str:
         if names:
             rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
             lists.append(f"{kind}: {', '.join(names[:5])}{rest}")
-    return (
-        f"the roles of {len(guessed)} of {len(roles)} parameters are guesses: {'; '.join(lists)}. Give the model, or "
-        "named parameters, or a group's role='matrix', 'table' or 'vector'; print(optimizer) shows all roles"
-    )
+    return f"the roles of {len(guessed)} of {len(roles)} parameters are guesses: {'; '.join(lists)}. {remedy}"
 
 
 def _check_axes(name: str, shape: Sequence[int], role: Role) -> None:

@@ -47,6 +47,8 @@ GROWTH = 2.0
 RAMP = 0.1
 """After `extend`, the schedule is reached in this fraction of the remaining steps."""
 ON_SHIFT = ("restart", "ignore")
+LONGEST = 2**31 - 1
+"""Steps of a run at most: they are counted in 32 bits."""
 
 
 class Option(NamedTuple):
@@ -170,7 +172,7 @@ class Rule:
         if not isinstance(self.search, RateSearch):
             raise ValueError(f"search must be a samuel.core.RateSearch, got {self.search!r}")
         if not (self.steps is None or is_traced(self.steps)):
-            whole_number("steps", self.steps, least=1)
+            _checked_length(self.steps, least=1)
         if self.average not in (True, False):
             raise ValueError(f"average must be True or False, got {self.average!r}")
         one_of("on_shift", self.on_shift, ON_SHIFT)
@@ -234,7 +236,7 @@ class Rule:
 
         since = xp.astype(state.since, square.dtype)
         late = since > (1 - LATE) * self._length(state)
-        watching = ~late if self.on_shift == "restart" else late & ~late
+        watching = ~late if self.on_shift == "restart" else xp.zeros_like(late)
         detector, shifted = self.detector.advance(state.detector, square, watching, usable)
 
         fall = self.fall(state)
@@ -300,7 +302,9 @@ class Rule:
             raise ValueError(f"steps={steps!r} cannot extend a run without a number of steps")
         xp = namespace(state.lift)
         if not is_traced(state.round):
-            whole_number("steps", steps, least=int(state.round) + 1)
+            _checked_length(steps, least=int(state.round) + 1)
+            if not is_traced(state.steps) and steps < float(state.steps) * (1 - 1e-6):  # rounded to 32 bits
+                raise ValueError(f"steps={steps!r} would shorten the run, which has {float(state.steps):.0f} steps")
         now = self.fall(state)
         longer = state._replace(steps=state.lift * 0 + steps, lift=xp.ones_like(state.lift))
         lift = now / self.fall(longer)
@@ -312,3 +316,11 @@ class Rule:
         """Steps from the last restart to the end of the run."""
         xp = namespace(state.steps)
         return state.steps - xp.astype(state.round - state.since, state.steps.dtype)
+
+
+def _checked_length(steps: Any, least: int) -> int:
+    """A possible number of steps of a run; an error for anything else."""
+    try:
+        return whole_number("steps", steps, least, LONGEST)
+    except ValueError as error:
+        raise ValueError(f"{error}; leave it out for a run without an end") from None

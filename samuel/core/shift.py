@@ -62,7 +62,7 @@ class ShiftDetector:
         whole_number("warmup", self.warmup, least=1)
 
     def start(self, like: Array) -> ShiftState:
-        """The state before the first round; library, dtype and device are those of `like`, a number of no dimension."""
+        """The state before the first round; library, dtype and device are those of the scalar `like`."""
         xp = namespace(like)
         whole, zero = xp.astype(xp.zeros_like(like), xp.int32), like * 0
         return ShiftState(since=whole, square=zero, recent=zero, leapt=whole > 0, shifts=whole)

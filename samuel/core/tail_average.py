@@ -49,7 +49,7 @@ class TailAverage:
         between("power", self.power, 0.0, math.inf)
 
     def start(self, like: Array) -> TailState:
-        """The state before the first round; library, dtype and device are those of `like`, a number of no dimension."""
+        """The state before the first round; library, dtype and device are those of the scalar `like`."""
         return TailState(count=like * 0, pace=like * 0 + 1)
 
     def advance(self, state: TailState, restarted: Array | bool = False, usable: Array | bool = True) -> TailState:

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from samuel.core.arrays import (
+    ROUNDINGS,
     Array,
     along_slots,
     at_least,
@@ -337,7 +338,7 @@ def widen(weights: Weights, largest: Array, prior: Array, most: int | None = Non
         doublings = at_most(doublings, float(most))
     doublings = xp.where(fits, 0.0, doublings)
     # Slightly above the largest gain, so that equal ones do not exceed it by rounding.
-    above = largest * (1 + 64 * float(xp.finfo(weights.value.dtype).eps))
+    above = largest * (1 + ROUNDINGS * float(xp.finfo(weights.value.dtype).eps))
     raised = xp.where(unknown | (doublings > Q), above, bound * 2.0**doublings)
     return _rescaled(weights, doublings, raised, prior)
 

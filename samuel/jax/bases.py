@@ -76,9 +76,6 @@ BASES: dict[str, Callable[[], optax.GradientTransformation]] = {
 }
 """The bases with a name; `samuel.core.rate_search` says which learning rates go with each."""
 
-SHAPED = ("muon",)
-"""Those that must see the shapes of parameters; the others treat every number alike."""
-
 
 def resolve(base: Any, roles: Any = None) -> optax.GradientTransformationExtraArgs:
     """The optax transformation that a base stands for: a name, or any transformation that gives directions.

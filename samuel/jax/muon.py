@@ -16,14 +16,6 @@ from samuel.core.roles import Role
 from samuel.jax.roles import as_matrices, from_matrices
 from samuel.jax.roles import roles as find_roles
 
-MOMENTUM = 0.95
-"""Of matrices."""
-BETAS = (0.9, 0.999)
-"""Of the means of gradients and of their squares, where Adam takes the step."""
-EPSILON = 1e-8
-FLAT = 2
-"""Matrices this many times as wide as high are made orthogonal by way of their Gram matrix."""
-
 
 class MuonState(NamedTuple):
     """State of `scale_by_muon`."""
@@ -102,7 +94,7 @@ def orthogonal(matrices: jax.Array) -> jax.Array:
         return orthogonal(matrices.mT).mT
     if jax.default_backend() != "cpu":
         return core.orthogonal(matrices, _short_product)
-    return (core.gram_orthogonal if columns >= FLAT * rows else core.orthogonal)(matrices)
+    return (core.gram_orthogonal if columns >= core.FAR_FROM_SQUARE * rows else core.orthogonal)(matrices)
 
 
 def _short_product(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -112,7 +104,8 @@ def _short_product(x: jax.Array, y: jax.Array) -> jax.Array:
 
 def _one(g: jax.Array, role: Role, m: jax.Array, square: Any, count: jax.Array) -> tuple[jax.Array, jax.Array, Any]:
     """Of one parameter the direction (of a matrix, before it is made orthogonal) and the means after."""
-    beta = MOMENTUM if _is_matrix(role) else BETAS[0]
+    beta, square_beta = core.ADAM["betas"]
+    beta = core.MOMENTUM if _is_matrix(role) else beta
     count = count.astype(jnp.promote_types(m.dtype, jnp.float32))
     m = beta * m + (1 - beta) * g
     ahead = m * (beta / (1 - beta ** (count + 1))).astype(m.dtype) + g * ((1 - beta) / (1 - beta**count)).astype(
@@ -120,8 +113,8 @@ def _one(g: jax.Array, role: Role, m: jax.Array, square: Any, count: jax.Array) 
     )
     if square is None:
         return ahead, m, None
-    square = BETAS[1] * square + (1 - BETAS[1]) * g * g
-    spread = jnp.sqrt(square / (1 - BETAS[1] ** count).astype(m.dtype)) + EPSILON
+    square = square_beta * square + (1 - square_beta) * g * g
+    spread = jnp.sqrt(square / (1 - square_beta**count).astype(m.dtype)) + core.ADAM["eps"]
     return ahead / spread, m, square
 
 

@@ -26,12 +26,11 @@ import optax
 
 from samuel.core import certificate as core
 from samuel.core import weights as mw
+from samuel.core.arrays import ROUNDINGS
 from samuel.core.cover import AllIntervals, Anytime, Cover
 from samuel.core.options import candidate_rates, whole_number
 from samuel.jax import bases
 
-ROUNDINGS = 64
-"""A gain is the sum of products that nearly cancel, and has at most this many of their rounding errors."""
 LONG = 2**31
 """Slots are made for this many rounds."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,9 +17,11 @@ import optax
 from samuel.core.arrays import is_traced
 from samuel.core.options import between, refuse_unknown
 from samuel.core.rate_search import RateSearch, evidence, search_for
+from samuel.core.roles import guess_warning
 from samuel.core.rule import Rule, RuleState
 from samuel.jax import bases
 from samuel.jax.muon import found_roles
+from samuel.jax.roles import named_roles
 from samuel.jax.vectors import Place, apart, factors, fit, narrowed, products, step
 
 
@@ -118,10 +121,7 @@ def samuel(
     direction = bases.resolve(base, roles)
     name = base if isinstance(base, str) else None
     by_muon = name == "muon"
-    if search is None:
-        search = search_for(name, learning_rates)
-    elif learning_rates is not None:
-        raise ValueError(f"learning_rates={learning_rates!r} would be ignored; give search=RateSearch(learning_rates)")
+    search = search_for(name, learning_rates, search)
     average = steps is None if average is None else average
     rule = Rule(search, groups=2 if by_muon else 1, steps=steps, average=average, on_shift=on_shift, clip=clip)
     between("weight_decay", weight_decay, 0.0, math.inf, low_included=True)
@@ -131,9 +131,24 @@ def samuel(
         found = jax.tree.leaves(found_roles(params, roles))
         return [Place(int(by_muon and role.kind != "matrix"), int(role.kind == "vector")) for role in found]
 
+    @functools.cache  # once for each optimizer
+    def warn(text: str) -> None:
+        warnings.warn(text, stacklevel=4)
+
+    def warn_of_guesses(params: Any) -> None:
+        text = guess_warning(
+            dict(zip(named_roles(params), jax.tree.leaves(found_roles(params, roles)), strict=True)),
+            "Give roles=, a tree or a function of the name, of 'matrix', 'table' or 'vector'; samuel.jax.roles(params) "
+            "shows all roles",
+        )
+        if text:
+            warn(text)
+
     def init(params: optax.Params) -> SamuelState:
         _refuse_parameters(params)
         places(params)  # refuses roles that do not fit
+        if by_muon:
+            warn_of_guesses(params)
         params = jax.tree.map(jnp.asarray, params)
         full = _at_least_float32(params)
         state = rule.start(jnp.zeros((), jnp.float32))
@@ -301,8 +316,8 @@ def pace(state: Any) -> jax.Array:
 def weights(state: Any) -> jax.Array:
     """The weights of the candidate rates relative to their prior, summing to 1, in ascending order of the rates.
 
-    All are equal before the first step. Weight at an end of the list means that the list should be longer there. Over
-    "muon" there are two rows, for matrices and for everything else.
+    All are equal before the first step. Over "muon" there are two rows, for matrices and for everything else. A list is
+    too short if `learning_rate` stays within a factor of 3 of its largest or smallest candidate.
 
     >>> import jax.numpy as jnp
     >>> from samuel.jax import samuel, weights
@@ -455,6 +470,9 @@ def _is_short(leaf: jax.Array) -> bool:
 
 
 def _refuse_parameters(params: Any) -> None:
+    # Optax passes nodes of its own without leaves.
+    if isinstance(params, Mapping | list | tuple) and not jax.tree.leaves(params, is_leaf=_is_left_out):
+        raise ValueError(f"init got no parameters, {params!r}; give it the tree of the model's parameters")
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
         if not jnp.issubdtype(dtype, jnp.floating):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from samuel.core.orthogonal import ADAM, MOMENTUM
 from samuel.core.roles import Role
 
 Number = Any
@@ -26,11 +27,15 @@ foreach: Any = torch
 """Namespace of the `_foreach` functions, which torch does not export by name."""
 
 NAMED: dict[str, dict[str, Any]] = {
-    "muon": {"momentum": 0.95, "betas": (0.9, 0.999), "eps": 1e-8},
-    "adam": {"betas": (0.9, 0.999), "eps": 1e-8},
+    "muon": {"momentum": MOMENTUM, **ADAM},
+    "adam": ADAM,
+    "adagrad": {},
+    "momentum": {"momentum": 0.9},
     "sgd": {},
 }
 """Named bases and their options, which can be set per parameter group."""
+VECTORS = {"adagrad": ("square",), "momentum": ("momentum_buffer",), "sgd": ()}
+"""Vectors of the state of the simple bases."""
 MOMENTA = {"momentum_buffer", "exp_avg"}
 """Vectors of their state in bfloat16 for parameters in bfloat16: short moving averages of gradients in bfloat16."""
 
@@ -88,7 +93,7 @@ class Named:
     """A named base.
 
     Args:
-        name: "muon", "adam" or "sgd".
+        name: a key of `NAMED`.
         given: options that differ from the defaults.
     """
 
@@ -116,14 +121,18 @@ class Named:
 
     def vectors(self, role: Role) -> tuple[str, ...]:
         """Names of the vectors of its state."""
-        if self.name == "sgd":
-            return ()
+        if self.name in VECTORS:
+            return VECTORS[self.name]
         return ("momentum_buffer",) if self.orthogonalises(role) else ("exp_avg", "exp_avg_sq")
 
     def directions(self, inputs: Inputs) -> Tensors:
         """Directions of parameters of one role, uphill and before orthogonalisation; updates the state."""
         if not inputs.vectors:
             return [g.clone() for g in inputs.gradients]
+        if self.name == "adagrad":
+            return _adagrad(inputs)
+        if self.name == "momentum":
+            return _heavy_ball(inputs)
         if "momentum_buffer" in inputs.vectors:
             return _ahead(inputs, "momentum_buffer", inputs.options["momentum"])
         return _adam(inputs, nesterov=self.name == "muon")
@@ -132,6 +141,8 @@ class Named:
         """An error for invalid options of a parameter group."""
         for name in self.options:
             values = options[name] if name == "betas" else (options[name],)
+            if name == "betas" and not (isinstance(values, tuple | list) and len(values) == 2):
+                raise ValueError(f"betas must be two numbers, such as (0.9, 0.999), got {values!r}")
             for value in values:
                 top = math.inf if name == "eps" else 1.0
                 if not (isinstance(value, float | int) and 0 <= value < top) and not isinstance(value, Tensor):
@@ -151,6 +162,22 @@ def _ahead(inputs: Inputs, name: str, beta: float) -> Tensors:
     ahead = list(foreach._foreach_mul(_moved(inputs, name, beta), beta / _unbiased(beta, inputs.count + 1)))
     add_(ahead, inputs.gradients, (1 - beta) / _unbiased(beta, inputs.count))
     return ahead
+
+
+def _heavy_ball(inputs: Inputs) -> Tensors:
+    """The sum of the gradients so far, each 0.9 times as large as the next."""
+    sums = inputs.vectors["momentum_buffer"]
+    scale_(sums, 1 - inputs.new * (1 - inputs.options["momentum"] * (1 - inputs.fresh)))
+    add_(sums, inputs.gradients, inputs.new)
+    return [each.clone() for each in sums]
+
+
+def _adagrad(inputs: Inputs) -> Tensors:
+    """Adagrad (Duchi, Hazan and Singer, JMLR 2011), whose first direction is the sign of the gradient."""
+    squares, g = inputs.vectors["square"], inputs.gradients
+    scale_(squares, 1 - inputs.new * inputs.fresh)
+    add_(squares, list(foreach._foreach_mul(g, g)), inputs.new)
+    return [torch.where(s > 0, each / s.sqrt(), 0.0) for each, s in zip(g, squares, strict=True)]
 
 
 def _adam(inputs: Inputs, nesterov: bool) -> Tensors:

@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samuel.core.orthogonal import SIZE, gram_orthogonal, orthogonal
+from samuel.core.orthogonal import FAR_FROM_SQUARE, SIZE, gram_orthogonal, orthogonal
 from samuel.core.roles import Role
 from samuel.torch.roles import as_matrices, from_matrices
 
 SHORTEST = 64
 """Shortest side from which on products in bfloat16 pay off."""
-FAR_FROM_SQUARE = 1.5
-"""Ratio of the sides from which on the iterations run on the Gram matrix, in float32."""
 
 
 def orthogonalise_(tensors: Sequence[Tensor], roles: Sequence[Role]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, fields, replace
 from numbers import Real
 from typing import Any
 
@@ -20,7 +20,7 @@ from samuel.core.rate_search import RateSearch, search_for
 from samuel.core.roles import Role, orthogonalisation_flops
 from samuel.core.rule import Rule, RuleState
 from samuel.torch.average import BatchStatistics, swapped
-from samuel.torch.bases import Named, resolve
+from samuel.torch.bases import NAMED, Named, resolve
 from samuel.torch.engine import AVERAGE, OFFSET, STEP, SUM, Engine, cloned, is_stopped
 from samuel.torch.local import is_split, local_real
 from samuel.torch.muon import has_fast_bfloat16, orthogonalise_
@@ -30,8 +30,14 @@ KNOWN = (
     "base", "learning_rates", "lr", "steps", "weight_decay", "average", "on_shift", "clip", "search", "state_dtype",
     "maximize", "foreach", "capturable",
 )  # fmt: skip
+OF_TORCH = (
+    "param_names", "name", "effective_lr", "initial_lr", "max_lr", "min_lr", "swa_lr", "max_momentum", "base_momentum",
+)  # fmt: skip
+"""Other entries of a parameter group: of torch, of its schedulers, and the learning rate of the last step."""
 RULE = "samuel"
 """Entry of every group of a state dict: the state of the rule and the options it belongs to."""
+NEAR_END = 0.9
+"""After this fraction of a run with a known end, rates are small and the parameters as good as their average."""
 SMALL_LR, EARLY = 0.1, 50
 """A multiplier at most `SMALL_LR` after `EARLY` steps is probably meant as a learning rate."""
 
@@ -52,8 +58,8 @@ class Samuel(Optimizer):
         params: the model; or parameters, named parameters or parameter groups, as for other optimizers. Processes of
             `DistributedDataParallel` share the orthogonalisation. A group may set `role="matrix"`, `"table"` or
             `"vector"`; otherwise names and shapes decide. Each role becomes a parameter group.
-        base: "muon" (Adam for all that is not a matrix), "adam", "sgd", a torch optimizer class, or a
-            `functools.partial` of one with its options, such as `partial(torch.optim.Adam, betas=(0.9, 0.95))`.
+        base: "muon" (Adam for all that is not a matrix), "adam", "adagrad", "momentum", "sgd", a torch optimizer class,
+            or a `functools.partial` of one with its options, such as `partial(torch.optim.Adam, betas=(0.9, 0.95))`.
         learning_rates: candidate learning rates. By default six decades in steps of half a decade, where people sweep
             for that base: from 1e-6 to 1, and from 1e-5 to 10 for SGD and Adagrad. A long list costs nothing.
         lr: multiplier of the learning rate for schedulers; 1 leaves the rate unchanged.
@@ -108,15 +114,24 @@ class Samuel(Optimizer):
         capturable: bool = False,
         **unknown: Any,
     ) -> None:
-        refuse_unknown(unknown, KNOWN)
         self._base = resolve(base)
+        for name in unknown:
+            if any(name in options for options in (self._base.options, *NAMED.values())):
+                raise TypeError(
+                    f"{name} is an option of the base: give it in a parameter group, "
+                    f"{{'params': ..., {name!r}: {unknown[name]!r}}}, or in the base, such as "
+                    "functools.partial(torch.optim.Adam, betas=(0.9, 0.95))"
+                )
+        refuse_unknown(unknown, KNOWN)
         self.base = base if isinstance(base, str) else self._base.name
-        if search is None:
-            search = search_for(self._base.search, learning_rates)
-        elif learning_rates is not None and isinstance(search, RateSearch):
-            search = replace(search, learning_rates=learning_rates)
-        average = steps is None if average is None else average
-        self._rule = Rule(search, self._base.searches, steps, average, on_shift, clip)
+        self._rule = Rule(
+            search=search_for(self._base.search, learning_rates, search),
+            groups=self._base.searches,
+            steps=steps,
+            average=steps is None if average is None else average,
+            on_shift=on_shift,
+            clip=clip,
+        )
         if state_dtype not in (None, torch.bfloat16, torch.float32, torch.float64):
             raise ValueError(f"state_dtype must be torch.bfloat16, float32 or float64, got {state_dtype!r}")
         if foreach not in (None, True, False):
@@ -178,7 +193,7 @@ class Samuel(Optimizer):
     def weights(self) -> Tensor:
         """Weight of every candidate rate relative to its prior, one row per search: equal before the first step.
 
-        Weight at an end of the list means that the list should be extended there.
+        A list is too short if `effective_lr` stays within a factor of 3 of its largest or smallest candidate.
 
         >>> Samuel([torch.zeros(2)], "adam", learning_rates=(0.1, 0.01)).weights()
         tensor([[0.5000, 0.5000]])
@@ -201,8 +216,7 @@ class Samuel(Optimizer):
         self._rule = self._engine.rule = replace(self._rule, steps=int(steps))
         self._warned.discard("overrun")
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self) -> AbstractContextManager[None]:
         """Context in which the model has the averaged parameters: those to evaluate, deploy and save.
 
         They average about the last ninth of the steps since the last shift. If the optimizer was given the model, its
@@ -219,6 +233,11 @@ class Samuel(Optimizer):
         >>> torch.equal(p, trained)
         True
         """
+        self._warn_of_noise()
+        return self._exchanged()
+
+    @contextmanager
+    def _exchanged(self) -> Iterator[None]:
         if self._is_averaged:
             raise RuntimeError("averaged() cannot be nested: the model already has the averaged parameters")
         if not self._rule.average:
@@ -328,6 +347,7 @@ class Samuel(Optimizer):
         """
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        self._refuse_unknown_entries(param_group)
         self._check({**self.defaults, **param_group})
         if "_roles" in param_group:
             parts = [param_group]
@@ -420,13 +440,19 @@ class Samuel(Optimizer):
             )
         self._engine.store(self.state)
         found = super().state_dict()
-        saved: dict[str, Any] = {"steps": self.steps, "base": self.base, "average": self._rule.average}
+        saved: dict[str, Any] = self._options()
         saved["search"] = {**asdict(self._rule.search), "learning_rates": list(self.learning_rates)}
         saved["rule"] = {name: value.clone() for name, value in _flattened(self._rule_state())}
         if self._statistics is not None:
             saved["statistics"] = dict(self._statistics.entries)
         found["param_groups"] = [{**group, RULE: saved} for group in found["param_groups"]]
         return found
+
+    def _options(self) -> dict[str, Any]:
+        """The options that the state of the rule belongs to, without the search."""
+        own = {each.name: getattr(self._rule, each.name) for each in fields(self._rule) if each.name != "search"}
+        own = {name: value.item() if hasattr(value, "item") else value for name, value in own.items()}
+        return {"base": self.base, **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue exactly from a state of `state_dict`, also on another device.
@@ -485,15 +511,15 @@ class Samuel(Optimizer):
         saved = groups[0][RULE] if groups else None
         if saved is None:
             return
-        own = {"base": self.base, "average": self._rule.average}
-        for name, value in own.items():
+        for name, value in self._options().items():
+            if name not in saved:
+                raise ValueError(f"the state dict is incomplete: it has no {name}")
             if saved[name] != value:
-                raise ValueError(f"the state dict has {name}={saved[name]!r}, and this optimizer {name}={value!r}")
-        if saved["steps"] != self.steps:
-            raise ValueError(
-                f"the state dict has steps={saved['steps']}, and this optimizer steps={self.steps}; create the "
-                f"optimizer with steps={saved['steps']}, load, and call extend(...) for a longer run"
-            )
+                hint = f"; create the optimizer with steps={saved[name]}, load, and call extend(...) for a longer run"
+                raise ValueError(
+                    f"the state dict has {name}={saved[name]!r}, and this optimizer {name}={value!r}"
+                    f"{hint if name == 'steps' else ''}"
+                )
         theirs = saved["search"]
         for name, value in asdict(self._rule.search).items():
             value = list(value) if name == "learning_rates" else value
@@ -544,6 +570,16 @@ class Samuel(Optimizer):
 
     # Errors and warnings
 
+    def _refuse_unknown_entries(self, group: Mapping[str, Any]) -> None:
+        """An error for entries of a parameter group that nothing would read."""
+        usable = ["params", *(name for name in self.defaults if name != RULE)]
+        for name in group:
+            if name in (*usable, *OF_TORCH, RULE, "_roles"):
+                continue
+            if name in KNOWN:
+                raise TypeError(f"{name} is an option of the whole optimizer, not of a group: Samuel(..., {name}=...)")
+            raise TypeError(f"unknown option {name!r} of a parameter group; choose from {', '.join(usable)}")
+
     def _check(self, options: Mapping[str, Any], waiting: bool = True) -> None:
         """An error for invalid options; values on a device are read only if `waiting`."""
         for name in ("lr", "weight_decay"):
@@ -569,9 +605,27 @@ class Samuel(Optimizer):
             warnings.warn(text, stacklevel=4)
 
     def _warn_of_guesses(self) -> None:
-        text = rules.guess_warning(self.roles) if isinstance(self._base, Named) and self._base.searches == 2 else ""
+        if not (isinstance(self._base, Named) and self._base.searches == 2):
+            return
+        text = rules.guess_warning(
+            self.roles,
+            "Give the model, or named parameters, or a group's role='matrix', 'table' or 'vector'; print(optimizer) "
+            "shows all roles",
+        )
         if text:
             self._warn_once("guesses", text)
+
+    def _warn_of_noise(self) -> None:
+        if self._rule.average or self.steps is None:
+            return
+        done = int(self._rule_state().round)
+        if 0 < done < NEAR_END * self.steps:
+            self._warn_once(
+                "noise",
+                f"averaged() changes nothing, because steps={self.steps} was given and no average is kept: after "
+                f"{done} steps the parameters still have the noise of large steps; to evaluate them before the end, "
+                "give average=True",
+            )
 
     def _warn_of_small(self, lr: Any) -> None:
         if not isinstance(lr, Tensor) and 0 < lr <= SMALL_LR:

@@ -140,5 +140,5 @@ def test_every_guess_is_displayed_and_named_in_the_warning():
     assert "guess: 3 dimensions that nothing explains" in lines[1]
     assert total.endswith("1 guess")
     assert "4 parameters, 788 numbers: 64 in matrices, 404 in tables, 320 in vectors" in total
-    assert "1 of 4 parameters are guesses: vector: theta" in guess_warning({row.name: row.role for row in rows})
-    assert guess_warning({"emb": table("embedding")}) == ""
+    assert "1 of 4 parameters are guesses: vector: theta" in guess_warning({row.name: row.role for row in rows}, "")
+    assert guess_warning({"emb": table("embedding")}, "Give the model") == ""

@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 from functools import cache, partial
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from samuel.core.rate_search import RateSearch
 from samuel.jax import (
     Checkpoints,
     averaged,
@@ -553,6 +553,7 @@ def slopes(seed=0, steps=60):
     return np.random.default_rng(seed).normal(size=(steps, 3))
 
 
+@pytest.mark.filterwarnings("ignore:the roles of")
 @pytest.mark.parametrize("base", BASES)
 def test_the_state_keeps_its_shapes_and_nothing_is_compiled_twice(base):
     one = stepper(base)
@@ -647,6 +648,7 @@ def test_a_state_of_16_bits_learns_as_well():
     assert rates["bfloat16"] == pytest.approx(rates["float32"], rel=0.2)
 
 
+@pytest.mark.filterwarnings("ignore:the roles of")
 @pytest.mark.parametrize(
     ("copies", "options"),
     [
@@ -858,6 +860,7 @@ RUNS = [("muon", None, target) for target in TARGETS] + [("sgd", 4000, target) f
 RUNS += [(base, None, "rosenbrock") for base in ("adam", "momentum", "adagrad")]
 
 
+@pytest.mark.filterwarnings("ignore:the roles of")
 @pytest.mark.parametrize(("base", "steps", "target"), RUNS)
 def test_it_converges_on_the_targets_of_optax(base, steps, target):
     params, goal, objective = TARGETS[target]
@@ -889,6 +892,7 @@ def test_a_gradient_that_is_not_finite_is_left_out_and_counted():
     assert_close(averaged(state, params), averaged(plain_run()[1], plain_run()[0]))
 
 
+@pytest.mark.filterwarnings("ignore:the roles of")
 @pytest.mark.parametrize("base", ["muon", "adam", "sgd"])
 def test_a_run_whose_gradients_blow_up_comes_back(base):
     first = {"kernel": jnp.linspace(-1, 1, 12).reshape(3, 4)}
@@ -938,6 +942,7 @@ def test_a_run_resumed_from_a_checkpoint_is_the_same_to_the_bit(tmp_path):
 # Scales
 
 
+@pytest.mark.filterwarnings("ignore:the roles of")
 @pytest.mark.parametrize("base", ["muon", "adam", "adagrad"])
 def test_losses_times_a_constant_give_the_same_steps(base):
     one = stepper(base)
@@ -958,6 +963,7 @@ GRADIENTS = arrays(
 ) | arrays(np.float32, (10, 3), elements=st.floats(-10, 10, width=32))
 
 
+@pytest.mark.filterwarnings("ignore:the roles of")
 @pytest.mark.parametrize("base", ["muon", "adam"])
 @settings(max_examples=40)
 @given(slopes=GRADIENTS, scale=st.sampled_from([1e-6, 1.0, 1e3]))
@@ -986,7 +992,6 @@ def test_weights_are_shares_and_parameters_stay_finite_whatever_the_gradients(ba
         ({"base": optax.chain(optax.clip(1.0), optax.sgd(0.1))}, "steps downhill by itself"),
         ({"weight_decay": True}, "weight_decay must be .* got True"),
         ({"weight_decay": "a"}, "weight_decay must be .* got 'a'"),
-        ({"search": RateSearch(), "learning_rates": (0.1,)}, r"learning_rates=\(0.1,\) would be ignored"),
         ({"state_dtype": 16}, "state_dtype must be 'float32' or 'bfloat16', got 16"),
     ],
     ids=lambda part: part if isinstance(part, str) else ", ".join(part),  # names that are the same in every process
@@ -1038,6 +1043,24 @@ def test_parameters_that_are_not_floats_are_refused_with_their_path():
         make().init({"layer": [jnp.zeros(2), jnp.arange(3)]})
     with pytest.raises(TypeError, match=r"got complex64 at params\['z'\]; .*split_real_and_imaginary"):
         make().init({"z": jnp.zeros(2, jnp.complex64)})
+
+
+def test_guessed_roles_are_warned_about_once():
+    optimizer, params = samuel(), {"theta": jnp.zeros((4, 3)), "bias": jnp.zeros(3)}
+    text = r"roles of 1 of 2 parameters are guesses: matrix: theta. Give roles=.* samuel.jax.roles\(params\) shows"
+    with pytest.warns(UserWarning, match=text):
+        optimizer.init(params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.init(params)
+        samuel(roles={"theta": "matrix", "bias": None}).init(params)
+        samuel("adam").init(params)  # takes all parameters alike
+
+
+@pytest.mark.parametrize("params", [{}, [], {"layer": {}}], ids=str)
+def test_a_tree_without_parameters_is_refused(params):
+    with pytest.raises(ValueError, match="init got no parameters"):
+        samuel().init(params)
 
 
 def test_roles_that_do_not_fit_are_refused_by_name():

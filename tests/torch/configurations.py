@@ -7,8 +7,9 @@ import warnings
 import torch
 
 from samuel.torch import Samuel
+from samuel.torch.bases import NAMED
 
-BASES = ("muon", "adam", "sgd")
+BASES = tuple(NAMED)
 OPTIONS = {"untold": {}, "told": {"steps": 100}, "averaged": {"steps": 100, "average": True, "weight_decay": 0.1}}
 """Options that change what is kept, by what is special about them."""
 

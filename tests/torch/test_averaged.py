@@ -2,6 +2,7 @@
 
 import copy
 import io
+import warnings
 
 import pytest
 import torch
@@ -104,6 +105,7 @@ def test_before_the_first_step_it_is_the_parameters_and_asking_changes_nothing()
     assert_same_snapshot(before, snapshot(optimizer))
 
 
+@pytest.mark.filterwarnings("ignore:averaged.. changes nothing")
 @pytest.mark.parametrize("options", [{"steps": 100}, {"average": False}], ids=str)
 def test_where_there_is_no_average_it_is_the_parameters(options):
     params = parameters()
@@ -374,3 +376,31 @@ def test_what_is_saved_inside_is_the_average():
     inputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), optimizer.averaged():
         assert torch.equal(served.eval()(inputs), model.eval()(inputs))
+
+
+# A warning
+
+
+def test_without_an_average_a_run_far_from_its_end_is_warned_about_once():
+    params = parameters()
+    optimizer = samuel(params, "adam", steps=20)
+    assert not changes(optimizer, params)  # before the first step there is no noise
+    train(optimizer, params, range(10))
+    with pytest.warns(UserWarning, match="steps=20 was given and no average is kept: after 10 steps"):
+        changes(optimizer, params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        changes(optimizer, params)
+
+
+@pytest.mark.filterwarnings("error")
+def test_without_an_average_a_run_near_its_end_is_not_warned_about():
+    params = parameters()
+    optimizer = samuel(params, "adam", steps=20)
+    train(optimizer, params, range(18))
+    assert not changes(optimizer, params)
+
+
+def changes(optimizer, params):
+    before = values(params)
+    return any(not torch.equal(p, q) for p, q in zip(averaged(optimizer, params), before, strict=True))

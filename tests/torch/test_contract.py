@@ -876,6 +876,11 @@ REFUSED = {
         "keyword arguments only",
     ),
     "unknown option": ({"speed": 0.9}, TypeError, "unknown option 'speed'; choose from base, learning_rates"),
+    "an option of the base": (
+        {"betas": (0.9, 0.95)},
+        TypeError,
+        r"betas is an option of the base: give it in a parameter group, .*'betas': \(0.9, 0.95\)}, or in the base",
+    ),
     "an option that was": ({"horizon": 9}, TypeError, "there is no option 'horizon' any more: give steps"),
     "a rule that was": ({"rule": "R"}, TypeError, "there is no option 'rule' any more: there is one rule now"),
     "no steps": ({"steps": 0}, ValueError, "steps must be a whole number of at least 1, got 0"),
@@ -911,6 +916,39 @@ def test_bad_options_of_a_group_are_refused_and_change_nothing(option, value):
     with pytest.raises(ValueError, match=f"{option} .* got {value!r}"):
         optimizer.add_param_group({"params": parameters(), option: value})
     assert len(optimizer.param_groups) == groups
+
+
+@pytest.mark.parametrize(
+    ("entry", "error", "message"),
+    [
+        (
+            {"weight_deacy": 0.1},
+            TypeError,
+            "unknown option 'weight_deacy' of a parameter group; choose from params, lr",
+        ),
+        ({"steps": 9}, TypeError, r"steps is an option of the whole optimizer, not of a group: Samuel\(..., steps="),
+        ({"clip": 1.0}, TypeError, "clip is an option of the whole optimizer"),
+        ({"betas": 0.9}, ValueError, r"betas must be two numbers, such as \(0.9, 0.999\), got 0.9"),
+        ({"betas": (0.9, 1.5)}, ValueError, r"betas must be at least 0 and below 1, got \(0.9, 1.5\)"),
+    ],
+    ids=str,
+)
+def test_an_entry_of_a_group_that_nothing_reads_is_refused_by_name(entry, error, message):
+    with pytest.raises(error, match=message):
+        make([{"params": parameters(), **entry}])
+    optimizer = make(parameters())
+    groups = len(optimizer.param_groups)
+    with pytest.raises(error, match=message):
+        optimizer.add_param_group({"params": parameters(), **entry})
+    assert len(optimizer.param_groups) == groups
+
+
+def test_groups_that_schedulers_have_written_into_can_be_given_again():
+    params = parameters()
+    optimizer = make(params)
+    lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10, cycle_momentum=False)
+    groups = [dict(group) for group in optimizer.param_groups]
+    assert [group["max_lr"] for group in make(groups).param_groups] == [1.0] * len(groups)
 
 
 # What is frozen, and what changes in the middle of a run

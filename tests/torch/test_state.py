@@ -5,6 +5,7 @@ import gc
 import io
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,6 +105,7 @@ def resumed(checkpoint, params, optimizer):
     optimizer.load_state_dict(found["optimizer"])
 
 
+@pytest.mark.filterwarnings("ignore:averaged.. changes nothing")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_that_is_saved_and_loaded_goes_on_to_the_bit(name):
     run, later = RUNS[name], 10
@@ -314,6 +316,8 @@ FOREIGN = {
     "RMSprop as base": (lambda params: samuel(params, torch.optim.RMSprop), "has base='RMSprop'"),
     "Muon as base": (lambda params: samuel(params), "has base='muon'"),
     "no average": (lambda params: samuel(params, "adam", average=False), "has average=False"),
+    "another clip": (lambda params: samuel(params, "adam", clip=1.0), "has clip=1.0, and this optimizer clip=None"),
+    "other shifts": (lambda params: samuel(params, "adam", on_shift="ignore"), "has on_shift='ignore'"),
     "other steps": (lambda params: samuel(params, "adam", steps=9, average=True), "steps=9, .* extend"),
     "other rates": (lambda params: samuel(params, "adam", (0.1, 1.0)), r"search .* learning_rates=\[0.1, 1.0\]"),
     "another search": (lambda params: samuel(params, "adam", search=RateSearch(Q=3)), "search .* has lag=0.67"),
@@ -504,14 +508,17 @@ def test_no_memory_is_lost_over_the_steps(name):
     def alive():
         gc.collect()
         things = gc.get_objects()
-        return len(things), sum(issubclass(type(thing), torch.Tensor) for thing in things)
+        return np.array([len(things), sum(issubclass(type(thing), torch.Tensor) for thing in things)])
 
     train(optimizer, params, range(40))  # blocks have ended, everything is in place
-    (things, tensors), memory = alive(), storages(optimizer, "sum")
-    train(optimizer, params, range(40, 100))
-    more_things, more_tensors = alive()
-    assert more_tensors <= tensors
-    assert more_things < things + 30  # half of what one thing a step would be
+    memory, counts = storages(optimizer, "sum"), [alive()]
+    for start in (40, 100, 160):
+        train(optimizer, params, range(start, start + 60))
+        counts.append(alive())
+    # Other libraries in the process make things of their own at any time; a leak shows in every window.
+    things, tensors = np.diff(counts, axis=0).min(axis=0)
+    assert tensors <= 0
+    assert things < 30  # half of what one thing a step would be
     assert storages(optimizer, "sum") == memory
 
 

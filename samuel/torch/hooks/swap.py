@@ -51,7 +51,8 @@ class Swap:
             return
         with ExitStack() as stack:
             for optimizer in optimizers:
-                stack.enter_context(optimizer.averaged())
+                # Without the warning of `averaged()`: to evaluate in the middle of a run is what callbacks are for.
+                stack.enter_context(optimizer._exchanged())
             self._open = stack.pop_all()
 
     def to_trained(self) -> None:
