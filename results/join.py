@@ -1,6 +1,7 @@
 """Joins the rows of a report to a file here: new methods are added, new seeds of known ones join the others.
 
     samuel report RUN... --json > report.json
+    samuel play --all --method samuel --json > report.json    likewise: learners and streams are added
     python results/join.py results/imagenette.json report.json --rename "samuel-adam*=samuel-adam=SAMUEL over Adam"
 
 Means, deviations and places in the search are computed again; the sentences about the numbers are left out, since they
@@ -69,6 +70,33 @@ def join(study: dict[str, Any], new: dict[str, Any], renames: list[list[str]], o
     study["findings"] = []
 
 
+def join_streams(contests: dict[str, Any], new: dict[str, Any]) -> None:
+    """Add learners of another `samuel play --json` to each stream, and streams that the file lacks.
+
+    >>> old = {"command": "samuel play", "streams": [{"stream": "a", "rounds": 4, "learners": [{"learner": "x"}]}]}
+    >>> new = {"command": "samuel play --method y", "streams": [
+    ...     {"stream": "a", "rounds": 4, "learners": [{"learner": "y"}]}, {"stream": "b", "rounds": 4, "learners": []}]}
+    >>> join_streams(old, new)
+    >>> [(stream["stream"], len(stream["learners"])) for stream in old["streams"]], old["command"]
+    ([('a', 2), ('b', 0)], 'samuel play; samuel play --method y')
+    """
+    streams = {stream["stream"]: stream for stream in contests["streams"]}
+    for stream in new["streams"]:
+        known = streams.setdefault(stream["stream"], stream)
+        if known is stream:
+            continue
+        for key in ("rounds", "dim", "seeds", "best_fixed_point"):
+            if known.get(key) != stream.get(key):
+                raise ValueError(
+                    f"{key} of {stream['stream']} is {stream[key]} here and {known[key]} in the file: they cannot be "
+                    "compared"
+                )
+        there = {learner["learner"] for learner in known["learners"]}
+        known["learners"] += [learner for learner in stream["learners"] if learner["learner"] not in there]
+    contests["streams"] = list(streams.values())
+    contests["command"] = f"{contests['command']}; {new['command']}"
+
+
 def main() -> None:
     """Join a report to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -80,11 +108,17 @@ def main() -> None:
     arguments = parser.parse_args()
     text = arguments.file.read_text()
     content, indent = json.loads(text), len(text.split('"', 1)[0].split("\n")[1])  # as it is, so that a change is seen
-    (study,), (new,) = content["studies"], json.loads(arguments.report.read_text())["studies"]
-    join(study, new, [rename.split("=") for rename in arguments.rename], set(arguments.only))
-    study["notes"] += arguments.note
+    report = json.loads(arguments.report.read_text())
+    if "streams" in content:
+        join_streams(content, report)
+        count = len(content["streams"])
+    else:
+        (study,), (new,) = content["studies"], report["studies"]
+        join(study, new, [rename.split("=") for rename in arguments.rename], set(arguments.only))
+        study["notes"] += arguments.note
+        count = len(study["rows"])
     replace(arguments.file, json.dumps(content, indent=indent) + "\n")
-    print(f"{arguments.file}: {len(study['rows'])} rows")
+    print(f"{arguments.file}: {count} {'streams' if 'streams' in content else 'rows'}")
 
 
 if __name__ == "__main__":
