@@ -297,19 +297,7 @@ class Engine:
             if id(bucket.count) not in counts:
                 counts[id(bucket.count)] = _counted(bucket.count, local)
 
-        def directions(bucket: Bucket) -> Tensors:
-            local = own[id(bucket)]
-            if not isinstance(local.gradient, Tensor) and local.gradient == 0:
-                return []
-            return self._directions(bucket, groups[bucket.place], local.gradient, *counts[id(bucket.count)])
-
-        ready = self._exchanged(directions)
-        for bucket in self.buckets:
-            steps = ready.pop(id(bucket), None)
-            if steps is None:
-                steps = directions(bucket)
-                if steps and bucket.roles:
-                    self.orthogonalise(steps, bucket.roles)
+        for bucket, steps in self._all_directions(groups, own, counts):
             self._move(bucket, groups[bucket.place], own[id(bucket)], steps)
         for p, entries in self.resting:
             self._rest(p, entries, moves)
@@ -319,11 +307,31 @@ class Engine:
                 bucket.count.mul_(float(1 - moves.reset) if on_host else 1 - moves.reset.to(bucket.device).float())
         return moves
 
-    def _exchanged(self, directions: Callable[[Bucket], Tensors]) -> dict[int, Tensors]:
+    def _all_directions(
+        self, groups: Sequence[dict[str, Any]], own: dict[int, Moves], counts: dict[int, tuple[Number, Number]]
+    ) -> Iterator[tuple[Bucket, Tensors]]:
+        """Every bucket with its directions, orthogonalised if they are to be; one after the other to save memory."""
+        ready = self._exchanged(groups, own, counts)
+        for bucket in self.buckets:
+            steps = ready.pop(id(bucket), None)
+            if steps is None:
+                steps = self._directions(
+                    bucket, groups[bucket.place], own[id(bucket)].gradient, *counts[id(bucket.count)]
+                )
+                if steps and bucket.roles:
+                    self.orthogonalise(steps, bucket.roles)
+            yield bucket, steps
+
+    def _exchanged(
+        self, groups: Sequence[dict[str, Any]], own: dict[int, Moves], counts: dict[int, tuple[Number, Number]]
+    ) -> dict[int, Tensors]:
         """Orthogonalised directions of distributed matrices; each process computes a share of them."""
         found: dict[int, Tensors] = {}
         for exchange, buckets in self.exchanges:
-            steps = [directions(bucket) for bucket in buckets]
+            steps = [
+                self._directions(bucket, groups[bucket.place], own[id(bucket)].gradient, *counts[id(bucket.count)])
+                for bucket in buckets
+            ]
             if not steps[0]:
                 return {id(bucket): [] for _, some in self.exchanges for bucket in some}
             roles = [role for bucket in buckets for role in bucket.roles]
@@ -441,7 +449,12 @@ class Engine:
     def _directions(
         self, bucket: Bucket, group: dict[str, Any], scale: Number, count: Number, fresh: Number
     ) -> Tensors:
-        """Directions of the base for gradients times a factor, as new tensors, before orthogonalisation."""
+        """Directions of the base for gradients times a factor, as new tensors, before orthogonalisation.
+
+        None for a factor of 0, if it is known.
+        """
+        if not isinstance(scale, Tensor) and scale == 0:
+            return []
         new = _counts(scale)
         gradients = bucket.gradients(-1.0 if group["maximize"] else 1.0)
         if isinstance(new, Tensor):  # `where`, since 0 times NaN is NaN
