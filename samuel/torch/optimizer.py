@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, fields, replace
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -30,10 +31,6 @@ KNOWN = (
     "base", "learning_rates", "lr", "steps", "weight_decay", "average", "on_shift", "clip", "search", "state_dtype",
     "maximize", "foreach", "capturable",
 )  # fmt: skip
-OF_TORCH = (
-    "param_names", "name", "effective_lr", "initial_lr", "max_lr", "min_lr", "swa_lr", "max_momentum", "base_momentum",
-)  # fmt: skip
-"""Other entries of a parameter group: of torch, of its schedulers, and the learning rate of the last step."""
 RULE = "samuel"
 """Entry of every group of a state dict: the state of the rule and the options it belongs to."""
 NEAR_END = 0.9
@@ -571,14 +568,18 @@ class Samuel(Optimizer):
     # Errors and warnings
 
     def _refuse_unknown_entries(self, group: Mapping[str, Any]) -> None:
-        """An error for entries of a parameter group that nothing would read."""
+        """An error for an option of the whole optimizer in a parameter group, and for a misspelt option.
+
+        Other entries are left alone: schedulers and other libraries keep numbers of their own in groups.
+        """
         usable = ["params", *(name for name in self.defaults if name != RULE)]
         for name in group:
-            if name in (*usable, *OF_TORCH, RULE, "_roles"):
+            if name in usable or name == RULE:
                 continue
             if name in KNOWN:
                 raise TypeError(f"{name} is an option of the whole optimizer, not of a group: Samuel(..., {name}=...)")
-            raise TypeError(f"unknown option {name!r} of a parameter group; choose from {', '.join(usable)}")
+            if close := get_close_matches(name, usable, 1, cutoff=0.85):
+                raise TypeError(f"unknown option {name!r} of a parameter group; did you mean {close[0]!r}?")
 
     def _check(self, options: Mapping[str, Any], waiting: bool = True) -> None:
         """An error for invalid options; values on a device are read only if `waiting`."""

@@ -924,8 +924,9 @@ def test_bad_options_of_a_group_are_refused_and_change_nothing(option, value):
         (
             {"weight_deacy": 0.1},
             TypeError,
-            "unknown option 'weight_deacy' of a parameter group; choose from params, lr",
+            "unknown option 'weight_deacy' of a parameter group; did you mean 'weight_d",
         ),
+        ({"moment": 0.9}, TypeError, "unknown option 'moment' of a parameter group; did you mean 'momentum'?"),
         ({"steps": 9}, TypeError, r"steps is an option of the whole optimizer, not of a group: Samuel\(..., steps="),
         ({"clip": 1.0}, TypeError, "clip is an option of the whole optimizer"),
         ({"betas": 0.9}, ValueError, r"betas must be two numbers, such as \(0.9, 0.999\), got 0.9"),
@@ -933,7 +934,7 @@ def test_bad_options_of_a_group_are_refused_and_change_nothing(option, value):
     ],
     ids=str,
 )
-def test_an_entry_of_a_group_that_nothing_reads_is_refused_by_name(entry, error, message):
+def test_an_option_in_the_wrong_place_misspelt_or_wrong_in_a_group_is_refused_by_name(entry, error, message):
     with pytest.raises(error, match=message):
         make([{"params": parameters(), **entry}])
     optimizer = make(parameters())
@@ -941,6 +942,11 @@ def test_an_entry_of_a_group_that_nothing_reads_is_refused_by_name(entry, error,
     with pytest.raises(error, match=message):
         optimizer.add_param_group({"params": parameters(), **entry})
     assert len(optimizer.param_groups) == groups
+
+
+def test_entries_of_other_libraries_may_lie_in_a_group():
+    (group, *_) = make([{"params": parameters(), "lr_scale": 0.5, "group_name": "layer 1"}]).param_groups
+    assert (group["lr_scale"], group["group_name"]) == (0.5, "layer 1")
 
 
 def test_groups_that_schedulers_have_written_into_can_be_given_again():
