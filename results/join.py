@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def join_streams(contests: dict[str, Any], new: dict[str, Any]) -> None:
         if known is stream:
             continue
         for key in ("rounds", "dim", "seeds", "best_fixed_point"):
-            if known.get(key) != stream.get(key):
+            if not math.isclose(known.get(key) or 0, stream.get(key) or 0, rel_tol=1e-9):
                 raise ValueError(
                     f"{key} of {stream['stream']} is {stream[key]} here and {known[key]} in the file: they cannot be "
                     "compared"
