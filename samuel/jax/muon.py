@@ -16,6 +16,10 @@ from samuel.core.roles import Role
 from samuel.jax.roles import as_matrices, from_matrices
 from samuel.jax.roles import roles as find_roles
 
+FAR_FROM_SQUARE = 2
+"""In place of the ratio in core: nearer to square, the Gram matrix loses digits that runs on several devices, which sum
+in another order, must agree in."""
+
 
 class MuonState(NamedTuple):
     """State of `scale_by_muon`."""
@@ -94,7 +98,7 @@ def orthogonal(matrices: jax.Array) -> jax.Array:
         return orthogonal(matrices.mT).mT
     if jax.default_backend() != "cpu":
         return core.orthogonal(matrices, _short_product)
-    return (core.gram_orthogonal if columns >= core.FAR_FROM_SQUARE * rows else core.orthogonal)(matrices)
+    return (core.gram_orthogonal if columns >= FAR_FROM_SQUARE * rows else core.orthogonal)(matrices)
 
 
 def _short_product(x: jax.Array, y: jax.Array) -> jax.Array:
