@@ -524,9 +524,9 @@ def _layer(name: str, shape: Sequence[int], *, inputs_first: bool, main: bool, b
         return by_shape(shape, inputs_first=inputs_first)
     if shape[last - 1 if inputs_first else 1] == 1 and found & {"depthwise", "dw", "dwconv", "depth"}:
         return vector("convolution, depthwise")
-    if any(word.startswith("conv") for word in found) or found & {"downsample", "patch"}:
+    if any(word.startswith("conv") for word in found) or found & {"downsample", "patch", "stem"}:
         role = _convolution(shape, "convolution", inputs_first=inputs_first)
-        if shape[last - 1 if inputs_first else 1] == 1:
+        if shape[last - 1 if inputs_first else 1] == 1 and "stem" not in found:
             return replace(role, guessed=True, why="convolution of one channel, or depthwise")
         return role
     if bias is not None and inputs_first and 0 < len(bias) <= last and tuple(shape[-len(bias) :]) == tuple(bias):
